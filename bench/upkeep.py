@@ -132,9 +132,9 @@ flush: {{rows: {rows}, interval: 50ms}}
 
 def child(file: Path, end: int) -> None:
     from lakefeed import Pipeline
-    from lakefeed.engine.faultpoints import UPKEEP_POINTS
     from lakefeed.engine.run_events import BatchDone, Committed, RunEvent, UpkeepDone
     from lakefeed.run import run as run_engine
+    from support.faultpoints import UPKEEP_POINTS
 
     killing = os.environ.get("LAKEFEED_KILL_AT", "").partition(":")[0] in UPKEEP_POINTS
     stop = threading.Event()

@@ -15,6 +15,11 @@ def short(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def thousands(number: int | None) -> str:
+    """`1,000`, or `?` where nobody knows."""
+    return "?" if number is None else f"{number:,}"
+
+
 def per_second(rate: float) -> str:
     """`0/s`, `0.4/s`, `1,200/s`."""
     return f"{rate:.1f}/s" if 0 < rate < 10 else f"{short(rate)}/s"

@@ -6,7 +6,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -147,42 +147,27 @@ def _reaching(received: Mapping[str, Received]) -> Watcher:
 def _watched(
     pipeline: Pipeline, state: RunState, watch: Watcher, received: Mapping[str, Received]
 ) -> Iterator[Watcher]:
-    """All who watch as one, for the length of a run; the page is served meanwhile."""
+    """All who watch as one, for the length of a run; metrics are sent and the page is served meanwhile."""
     for name, one in received.items():
         state.watch(SourceDescribed(name, one.describe, one.refuses))
-    with _statsd(pipeline) as sent, _served(pipeline, state, received) as metrics:
-        yield all_of(state.watch, *metrics, *sent, watch)
+    counting: list[Watcher] = []
+    with ExitStack() as opened:
+        if pipeline.http is not None:
+            from lakefeed.watch.metrics import Metrics
+            from lakefeed.watch.web.server import serving
 
+            metrics = Metrics(state)
+            if received:
+                from lakefeed.sources.http.receiver.metrics import ReceiverMetrics
 
-@contextmanager
-def _statsd(pipeline: Pipeline) -> Iterator[list[Watcher]]:
-    """Who sends metrics to statsd, if the file has it."""
-    if pipeline.statsd is None:
-        yield []
-        return
-    from lakefeed.watch.statsd import StatsdSender
+                metrics.register(ReceiverMetrics(pipeline.name, received))
+            _log.info("the page is at %s", opened.enter_context(serving(pipeline, state, metrics)))
+            counting.append(metrics.watch)
+        if pipeline.statsd is not None:
+            from lakefeed.watch.statsd import StatsdSender
 
-    with closing(StatsdSender(pipeline.statsd)) as sender:
-        yield [sender.watch]
-
-
-@contextmanager
-def _served(pipeline: Pipeline, state: RunState, received: Mapping[str, Received]) -> Iterator[list[Watcher]]:
-    """Who counts for Prometheus while the page is served, if the file has it."""
-    if pipeline.http is None:
-        yield []
-        return
-    from lakefeed.watch.metrics import Metrics
-    from lakefeed.watch.web.server import serving
-
-    metrics = Metrics(state)
-    if received:
-        from lakefeed.sources.http.receiver.metrics import ReceiverMetrics
-
-        metrics.register(ReceiverMetrics(pipeline.name, received))
-    with serving(pipeline, state, metrics) as address:
-        _log.info("the page is at %s", address)
-        yield [metrics.watch]
+            counting.append(opened.enter_context(closing(StatsdSender(pipeline.statsd))).watch)
+        yield all_of(state.watch, *counting, watch)
 
 
 @contextmanager

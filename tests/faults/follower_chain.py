@@ -14,7 +14,6 @@ from typing import Any
 from uuid import uuid4
 
 from lakefeed import Pipeline
-from lakefeed.engine.faultpoints import POINTS
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.verify import verify
 from lakefeed.tables.data_files import data_files, read_rows
@@ -22,6 +21,7 @@ from lakefeed.tables.operations import checkpoint, vacuum
 from lakefeed.tables.rewrite import compact
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import clean_log, open_any
+from support.faultpoints import POINTS
 from support.kafka import Broker
 from support.lakefeed import run, start
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from lakefeed import Pipeline
 from lakefeed.engine.inline import InlineFlow
 from lakefeed.engine.run_events import RunEvent, TableReached
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.verify import verify
@@ -51,7 +52,7 @@ def serve(file: str) -> None:
                 received[event.source].waiters.reach(event.table, event.positions)
 
         state = Path(file).parent / "checkpoints"
-        flows = [InlineFlow(tables, name, state, watch, once=False) for name in pipeline.inputs]
+        flows = [InlineFlow(tables, name, LocalTasks(), state, watch, once=False) for name in pipeline.inputs]
         Supervisor(pipeline, [*flows], watch, stop).run()
 
 

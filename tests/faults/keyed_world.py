@@ -6,12 +6,12 @@ import random
 from typing import Any
 
 from faults.world import TABLES, World
-from lakefeed.engine.faultpoints import POINTS
 from lakefeed.tables.operations import vacuum
 from lakefeed.tables.rewrite import compact
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import open_any
 from support.drivers import Drivers
+from support.faultpoints import POINTS
 
 KEYS = 7
 _SCHEMA = "{event_id: long not null, k: long, v: long}"

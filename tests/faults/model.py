@@ -18,8 +18,9 @@ from hypothesis.stateful import (
 
 from faults.meddling import MEDDLING
 from faults.world import TABLES, World
-from lakefeed.engine.faultpoints import END_POINT, POINTS
+from lakefeed.engine.faultpoints import END_POINT
 from support.drivers import Drivers
+from support.faultpoints import POINTS
 
 MOST_PARTITIONS = 4
 counts = st.integers(1, 300)

@@ -16,9 +16,9 @@ import psycopg
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline
-from lakefeed.engine.faultpoints import POINTS
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.verify import verify
+from support.faultpoints import POINTS
 from support.lakefeed import Process, start
 from support.postgres import PostgresServer
 

@@ -13,8 +13,9 @@ from deltalake import DeltaTable
 from conftest import TopicFactory
 from faults.world import World
 from lakefeed import Fenced, Pipeline
-from lakefeed.engine.faultpoints import END_POINT, JOIN_POINTS, POINTS
+from lakefeed.engine.faultpoints import END_POINT
 from support.drivers import Drivers
+from support.faultpoints import JOIN_POINTS, POINTS
 from support.kafka import Broker
 from support.lakefeed import run, start
 from support.ledger import assert_each_once, dead_letters, duckdb_count, table_ids

@@ -13,9 +13,9 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline
-from lakefeed.engine.faultpoints import POINTS
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.verify import verify
+from support.faultpoints import POINTS
 from support.ledger import dead_letters, table_ids
 
 RUN = """

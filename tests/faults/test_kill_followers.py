@@ -12,11 +12,11 @@ from deltalake import DeltaTable
 
 from faults.test_kill_chain import run_and_kill
 from lakefeed import Pipeline
-from lakefeed.engine.faultpoints import POINTS
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.verify import verify
 from lakefeed.tables.data_files import data_files, read_rows
 from support.delta_tables import open_any
+from support.faultpoints import POINTS
 
 COLUMNS = ("product_id", "event_id", "price")
 

@@ -12,9 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
-from lakefeed.engine.faultpoints import REFRESH_POINTS
 from lakefeed.reports.verify import verify
 from support.duck_query import refresh_all
+from support.faultpoints import REFRESH_POINTS
 
 TESTS = Path(__file__).parents[1]
 PROGRAM = """\

@@ -16,6 +16,7 @@ from lakefeed.commands.plan import _lines as plan_lines
 from lakefeed.commands.status import _lines as status_lines
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.inline import InlineFlow, run_inline
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.events import Outstanding
 from lakefeed.handles.tables import Tables
@@ -165,7 +166,7 @@ def test_empty_tables_are_read_at_once_for_whoever_looks(
         state.watch(event)
         lines.watch(event)
 
-    flow: Flow = InlineFlow(Tables(pipeline), "db", shop.folder / "s", watch, once=False)
+    flow: Flow = InlineFlow(Tables(pipeline), "db", LocalTasks(), shop.folder / "s", watch, once=False)
     running = threading.Thread(target=Supervisor(pipeline, [flow], watch, stop).run, daemon=True)
     running.start()
     try:

@@ -13,7 +13,6 @@ from lakefeed.commands.plan import _lines
 from lakefeed.dead_letters.discard import discard
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.doctor.services import examine
-from lakefeed.engine.faultpoints import POINTS
 from lakefeed.engine.inline import run_inline
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan.plan import plan_run
@@ -25,6 +24,7 @@ from lakefeed.tables.positions import positions_of
 from lakefeed.tables.table import commit_info_of
 from lakefeed.watch.log_lines import LogLines
 from lakefeed.watch.state import RunState
+from support.faultpoints import POINTS
 from support.postgres import PostgresServer
 from support.postgres_shop import PostgresShop
 

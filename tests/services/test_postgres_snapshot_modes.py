@@ -9,6 +9,7 @@ import pytest
 
 from lakefeed import Pipeline
 from lakefeed.engine.inline import InlineFlow, run_inline
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan.plan import plan_run
@@ -61,7 +62,7 @@ def test_only_copies_the_rows_once_and_leaves_nothing_at_the_server(shop: Postgr
 def test_only_ends_by_itself_without_once(shop: PostgresShop, tmp_path: Path) -> None:
     pipeline = Pipeline.from_file(shop.write(UPSERT, ONLY))
     tables, stop, ended = Tables(pipeline), threading.Event(), threading.Event()
-    flow = InlineFlow(tables, "db", tmp_path / "state", lambda event: None, once=False)
+    flow = InlineFlow(tables, "db", LocalTasks(), tmp_path / "state", lambda event: None, once=False)
 
     def run() -> None:
         Supervisor(pipeline, [flow], lambda event: None, stop).run()

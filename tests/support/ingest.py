@@ -103,7 +103,7 @@ class Worker:
         state = Path(self.pipeline.state) / "checkpoints"
         with LocalTasks(lambda: None) as local:
             flows: list[Any] = [
-                InlineFlow(tables, name, state, self._watch, once=False, local=local)
+                InlineFlow(tables, name, local, state, self._watch, once=False)
                 for name in self.pipeline.inputs
             ]
             try:

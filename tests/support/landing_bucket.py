@@ -13,6 +13,7 @@ from uuid import uuid4
 from lakefeed import Pipeline
 from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.engine.run_events import Watcher, unwatched
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.found_files import found_files
@@ -69,7 +70,7 @@ class LandingBucket:
     def running(self, watch: Watcher = unwatched) -> Iterator[None]:
         """Read what comes until the end of the block."""
         pipeline, stop = Pipeline.from_file(self.file), threading.Event()
-        flow = InlineFlow(Tables(pipeline), "drops", self.folder, watch, once=False)
+        flow = InlineFlow(Tables(pipeline), "drops", LocalTasks(), self.folder, watch, once=False)
         thread = threading.Thread(target=Supervisor(pipeline, [flow], watch, stop).run)
         thread.start()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
 import pyarrow as pa
 
@@ -47,6 +48,12 @@ def merge_proposals(a: pa.Schema, b: pa.Schema) -> pa.Schema:
     them. Events with the other spelling are refused once the column is there.
     """
     return pa.schema(merge_fields(a, b))
+
+
+def merged_proposals(*proposals: pa.Schema | None) -> pa.Schema | None:
+    """Those of the proposals that there are, as one; None where there is none."""
+    found = [one for one in proposals if one is not None]
+    return reduce(merge_proposals, found) if found else None
 
 
 def merge_fields(a: Iterable[pa.Field], b: Iterable[pa.Field]) -> list[pa.Field]:

@@ -56,6 +56,14 @@ class Group(TyperGroup):
             formatter.write_dl([(name, self.commands.sentence(name)) for name in self.commands])
 
 
+def group(name: str, package: str, names: tuple[str, ...], help: str) -> typer.Typer:
+    """The commands of a package, as one more group of the command line."""
+    kind = type("_Group", (Group,), {"package": package, "names": names})
+    return typer.Typer(
+        name=name, cls=kind, help=help, no_args_is_help=True, add_completion=False, rich_markup_mode=None
+    )
+
+
 class _Commands(Mapping[str, Any]):
     """The commands of a group. A command is imported when it is taken."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,8 @@ import typer
 
 from lakefeed.errors import UsageError
 from lakefeed.text import did_you_mean, listed
+
+_TESTS = ".test.yaml"
 
 
 def init(
@@ -24,13 +25,14 @@ def init(
 ) -> None:
     """Write a commented pipeline that validates, and tests for it. Overwrites nothing."""
     name = _name(directory)
-    found = _templates()
-    if template not in found:
-        near = did_you_mean(template, found)
-        raise UsageError(f"there is no template '{template}'; there are {listed(found)}{near}")
+    folder = files("lakefeed.commands") / "templates"
+    known = sorted(file.name.removesuffix(_TESTS) for file in folder.iterdir() if file.name.endswith(_TESTS))
+    if template not in known:
+        near = did_you_mean(template, known)
+        raise UsageError(f"there is no template '{template}'; there are {listed(known)}{near}")
     texts = {
-        directory / f"{name}{suffix}": (found[template] / f"{template}{suffix}").read_text()
-        for suffix in (".yaml", ".test.yaml")
+        directory / f"{name}{suffix}": (folder / f"{template}{suffix}").read_text()
+        for suffix in (".yaml", _TESTS)
     }
     taken = next((file for file in texts if file.exists()), None)
     if taken:
@@ -68,11 +70,3 @@ def _name(directory: Path) -> str:
     return (
         re.sub(r"[^A-Za-z0-9_\-]+", "-", directory.absolute().resolve().name).strip("-")[:100] or "pipeline"
     )
-
-
-def _templates() -> dict[str, Traversable]:
-    folder = files("lakefeed.commands") / "templates"
-    names = (
-        file.name.removesuffix(".test.yaml") for file in folder.iterdir() if file.name.endswith(".test.yaml")
-    )
-    return dict.fromkeys(sorted(names), folder)

@@ -20,6 +20,7 @@ from lakefeed.commands.options import (
 )
 from lakefeed.commands.output import opened, operator, print_report
 from lakefeed.errors import UsageError
+from lakefeed.figures import thousands
 from lakefeed.reprocess import rewind as operation
 from lakefeed.reprocess.rewind import RewindReport
 from lakefeed.text import counted
@@ -66,7 +67,7 @@ def _lines(report: RewindReport, pipeline: str, undo_others: bool, dry_run: bool
         f"{report.table}: {'rewound' if done else 'would be rewound'} from version {report.from_version} "
         f"to the content of version {report.to_version}{of_time}"
         + (f", as the new version {report.version}" if done else ""),
-        f"  rows: {_number(report.rows_now)} -> {_number(report.rows_then)}",
+        f"  rows: {thousands(report.rows_now)} -> {thousands(report.rows_then)}",
     ]
     for one in report.partitions:
         noun = "offset" if one.now_place is None else "row"
@@ -91,7 +92,3 @@ def _lines(report: RewindReport, pipeline: str, undo_others: bool, dry_run: bool
         *lines,
         last.replace("To do it:", "To do it, stop the pipeline, then:") if report.running else last,
     ]
-
-
-def _number(rows: int | None) -> str:
-    return "?" if rows is None else f"{rows:,}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Annotated
 
 import typer
@@ -15,7 +15,7 @@ from rich.text import Text
 
 from lakefeed.commands.options import Json, Overrides, PipelineFile
 from lakefeed.commands.output import opened, to_json, width
-from lakefeed.figures import readable_size
+from lakefeed.figures import readable_size, thousands
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports import status as report
@@ -43,7 +43,8 @@ def status(
 
     The exit code is 1 if a source does not answer within some seconds, or a table cannot be read.
     """
-    with opened(file, overrides) as (pipeline, redactor), suppress(KeyboardInterrupt):
+    ending = suppress(KeyboardInterrupt) if watch else nullcontext()
+    with opened(file, overrides) as (pipeline, redactor), ending:
         if watch and sys.stdout.isatty() and not as_json:
             _redraw(pipeline, redactor)
         while True:
@@ -108,8 +109,8 @@ def _lines(found: PipelineStatus, redactor: Redactor) -> Iterator[str]:
         for source, partitions in one.offsets.items():
             for partition, at in partitions.items():
                 following = at.next_place or f"{at.next:,}"
-                end = at.end_place or ("?" if at.end is None else f"{at.end:,}")
-                lag = at.lag_words or ("?" if at.lag is None else f"{at.lag:,}")
+                end = at.end_place or thousands(at.end)
+                lag = at.lag_words or thousands(at.lag)
                 yield f"  {one.name} <- {source} {partition}: next {following}, end {end}, lag {lag}"
         if one.shaped:
             yield from _shaped_lines(one.name, one.shaped)
@@ -153,4 +154,4 @@ def _lag(one: TableStatus) -> str:
         return "" if one.query.behind is None else counted(one.query.behind, "version")
     if not one.offsets:
         return ""
-    return one.lag_words or ("?" if one.lag is None else f"{one.lag:,}")
+    return one.lag_words or thousands(one.lag)

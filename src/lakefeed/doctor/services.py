@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from http.client import HTTPConnection, HTTPException
 
 import pyarrow as pa
 
@@ -18,6 +16,7 @@ from lakefeed.errors import DataLoss, LakefeedError, TableError
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.formats import Format
 from lakefeed.pipeline.connectors import Connector
+from lakefeed.pipeline.http import port_state
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import Allowance, Source, SourceClient, source_of
@@ -38,9 +37,8 @@ def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
         refuse_unshared_disks(pipeline, pipeline.spark.master)
     except LakefeedError as error:
         yield CheckResult.of("Spark master", error)
-    listen = getattr(getattr(pipeline, "http", None), "listen", None)
-    if listen:
-        yield port(str(listen))
+    if pipeline.http:
+        yield port(pipeline.http.listen)
     for name in pipeline.inputs:
         fed = {
             table: (spec, [pipeline.inputs[one] for one in spec.from_])
@@ -61,16 +59,9 @@ def spark_master(host: str, number: int) -> CheckResult:
 
 def port(listen: str) -> CheckResult:
     """Whether the port of the status page is free, or taken by a run of Lakefeed."""
-    host, _, number = listen.rpartition(":")
-    try:
-        with socket.create_server((host.strip("[]"), int(number))):
-            return CheckResult("port", "ok", f"{listen} is free")
-    except (OSError, OverflowError) as error:
-        if _is_alive(host, int(number)):
-            return CheckResult("port", "ok", f"{listen} is in use by a run that is alive")
-        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else error
-        text = f"{listen} cannot be listened on: {reason}"
-        return CheckResult("port", "fail", text, "Set `http.listen` to a free port of this machine")
+    free, text = port_state(listen, "/healthz", lambda answer: answer.status == 200)
+    remedy = "" if free else "Set `http.listen` to a free port of this machine"
+    return CheckResult("port", "ok" if free else "fail", text, remedy)
 
 
 def source(
@@ -170,14 +161,3 @@ def _format(name: str, spec: Source) -> Iterator[CheckResult]:
         else:
             if text:
                 yield CheckResult(check, "ok", text)
-
-
-def _is_alive(host: str, number: int) -> bool:
-    connection = HTTPConnection(host.strip("[]"), number, timeout=1)
-    try:
-        connection.request("GET", "/healthz")
-        return connection.getresponse().status == 200
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()

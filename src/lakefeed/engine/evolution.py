@@ -7,11 +7,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import type_text
 from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.engine.assignment import Assignments
-from lakefeed.engine.run_events import (
-    SchemaInferred,
-    TableChanged,
-    Watcher,
-)
+from lakefeed.engine.run_events import SchemaInferred, TableChanged
 from lakefeed.engine.start_positions import StartPositions
 from lakefeed.errors import TableError
 from lakefeed.events import Offsets
@@ -31,14 +27,13 @@ _MOST_ASKED = 3
 class Evolution:
     """Makes and alters the tables of one flow as its batches propose."""
 
-    def __init__(
-        self, tables: Tables, assignments: Assignments, start_positions: StartPositions, watch: Watcher
-    ) -> None:
+    def __init__(self, tables: Tables, assignments: Assignments, start_positions: StartPositions) -> None:
         self._tables = tables
         self._assignments = assignments
         self._source = assignments.source
         self._start_positions = start_positions
-        self._watch = watch
+        self._watch = assignments.watch
+        self._commit_info = {"pipeline": tables.pipeline.name, "source": self._source, "kind": "evolve"}
         self._asked: dict[TableId, list[pa.Schema]] = {}
         self._asked_at = 0
 
@@ -136,13 +131,12 @@ class Evolution:
         client: SourceClient,
         returned: pa.Schema | None = None,
     ) -> None:
-        commit_info = {"pipeline": self._tables.pipeline.name, "source": self._source, "kind": "evolve"}
         before = handle.table.schema
         self._intend(handle, [one.name for one in proposal if one.name not in before.names], client)
-        for text in additions(before, handle.add(proposal, commit_info, returned)):
+        for text in additions(before, handle.add(proposal, self._commit_info, returned)):
             self._watch(TableChanged(handle.name, text))
         with handle.lock:
-            filled = fill(handle.table, commit_info)
+            filled = fill(handle.table, self._commit_info)
         for column in filled:
             text = f"rows that were there before have the default of the database in the new column {column}"
             self._watch(TableChanged(handle.name, text))
@@ -161,8 +155,8 @@ class Evolution:
         for name in (name for name, text in texts.items() if text is None):
             text = f"the default of the new column {name} is not filled into rows that were there before"
             self._watch(TableChanged(handle.name, text))
-        info = {"pipeline": self._tables.pipeline.name, "source": self._source, "kind": "evolve"}
-        intend(handle.table, {name: text for name, text in texts.items() if text is not None}, info)
+        told = {name: text for name, text in texts.items() if text is not None}
+        intend(handle.table, told, self._commit_info)
 
     def _tell_inferred(self, handle: TableHandle, proposal: pa.Schema) -> None:
         assert handle.spec is not None

@@ -81,20 +81,16 @@ class Flow:
         self._spark = spark
         self._state = state
         self._watch = watch
-        self._once = once
+        self.once = once
+        """Whether it ends by itself, with what was there when it began."""
         self._ends = once or source_of(tables.pipeline, source).ends
         self._after_failure = self.assignment.failing_since is not None
         self._limits = BatchLimits(self._pipeline.flush_for(source), hurry=self._ends)
-        self._start_positions = StartPositions(tables, self._assignments, watch)
+        self._start_positions = StartPositions(tables, self._assignments)
         self._routes = self._assignments.routes
         self._refusals = self._assignments.refusals
         self._fed: list[str] = []
-        self._evolution = Evolution(tables, self._assignments, self._start_positions, watch)
-
-    @property
-    def once(self) -> bool:
-        """Whether it ends by itself, with what was there when it began."""
-        return self._once
+        self._evolution = Evolution(tables, self._assignments, self._start_positions)
 
     def end_run(self, table: str) -> None:
         """Tell a table that its run is over, whichever flows have fed it."""
@@ -239,12 +235,10 @@ class Flow:
             positions = {name: at for name, at in positions.items() if name not in names}
         far = self._assignments.far(client, positions)
         if far:
-            self._send_apart({name: self._behind(events) for name, events in far.items()})
+            text = f"events behind the other tables of {self.source}: catches up in a query of its own"
+            self._send_apart({name: f"{events:,} {text}" for name, events in far.items()})
         stay = positions.keys() - far.keys()
         return [progress for progress in opened if progress.handle.id.table in stay]
-
-    def _behind(self, events: int) -> str:
-        return f"{events:,} events behind the other tables of {self.source}: catches up in a query of its own"
 
     def _send_apart(self, tables: Mapping[str, str]) -> None:
         """Let a flow of their own have some tables; for each, what is told of it."""
@@ -275,18 +269,8 @@ class Flow:
         assignment = self.assignment.part(tables, failing_since)
         self._fed = [name for name in self._fed if name not in tables]
         passing("tables_parted")
-        return self._new_flow(assignment)
-
-    def _new_flow(self, assignment: Assignment) -> Flow:
-        return Flow(
-            self._tables,
-            self.source,
-            self._spark,
-            self._state,
-            self._watch,
-            once=self._once,
-            assignment=assignment,
-        )
+        given = (self._tables, self.source, self._spark, self._state, self._watch)
+        return type(self)(*given, once=self.once, assignment=assignment)
 
     def _give_back(self) -> bool:
         """Let the main flow have the tables; False when it has ended, and this one must go on."""

@@ -67,7 +67,8 @@ class FlowRun:
     def __post_init__(self) -> None:
         """Open the channel to Spark, which may read nothing yet."""
         self.channel = OffsetChannel(self.start)
-        self._position = dict(self.start)
+        self.position = dict(self.start)
+        """Where the next batch begins, or the one that is in hand has begun."""
         self._marks = self.client.marks()
         self._planned: list[OffsetRange] = []
         self.counter.begin(self._marks)
@@ -101,12 +102,12 @@ class FlowRun:
             if self._has_changed(ends) or self.committer.awaiting_schema.is_made:
                 return Outcome()
             self._tell(seen, ends)
-            if self.assignment.is_over(self.client, self._position, ends, self.committer.is_kept):
+            if self.assignment.is_over(self.client, self.position, ends, self.committer.is_kept):
                 return self._hand_over()
             end = self._next_end(ends)
             if end is None and self.until is not None and self._is_settled:
                 break
-            outcome = self._rest() if end is None else self._batch(self.plan.cut(self._position, end), ends)
+            outcome = self._rest() if end is None else self._batch(self.plan.cut(self.position, end), ends)
             if outcome.failures or outcome.proposals or outcome.overfull:
                 # The next run reads again what no log holds.
                 outcome.failures |= self.committer.record_positions(_WORTH_RECORDING)
@@ -125,19 +126,19 @@ class FlowRun:
 
     def _next_end(self, ends: Offsets) -> Offsets | None:
         """Where the batch ends that is due now; None while none is."""
-        allowed = self.limits.allowed(waiting(self.client, self._position, ends))
-        return self.client.next_end(self._position, ends, allowed) if allowed else None
+        allowed = self.limits.allowed(waiting(self.client, self.position, ends))
+        return self.client.next_end(self.position, ends, allowed) if allowed else None
 
     def _has_changed(self, ends: Offsets) -> bool:
         """Whether the source must be looked at as at a start: other partitions, topics or leaders.
 
         An end before the position means that the source has lost events which were read.
         """
-        if set(ends) - set(self._position) or self.client.marks() != self._marks:
+        if set(ends) - set(self.position) or self.client.marks() != self._marks:
             return True
         if self.assignment.generation != self.generation:
             return True
-        return self.until is None and any(ends.get(name, at) < at for name, at in self._position.items())
+        return self.until is None and any(ends.get(name, at) < at for name, at in self.position.items())
 
     def _hand_over(self) -> Outcome:
         """Let the logs say how far every table has come: whoever feeds it next goes on from there."""
@@ -168,7 +169,7 @@ class FlowRun:
         client = self.client
         name = self.plan.source_name
         self.watch(SourceSeen(name, seen, client.rows_between, client.outstanding, client.remark))
-        if not self._calm and (not self.after_failure or not waiting(self.client, self._position, ends)):
+        if not self._calm and (not self.after_failure or not waiting(self.client, self.position, ends)):
             self._calm = True
             self.assignment.trouble("")
 
@@ -200,16 +201,11 @@ class FlowRun:
                 "reading continues from the tables"
             )
 
-    @property
-    def position(self) -> Offsets:
-        """Where the next batch begins, or the one that is in hand has begun."""
-        return self._position
-
     def _shuffle(self, frame: DataFrame, manifests: list[Manifest]) -> None:
         """Let rows of one partition value meet, in tables that ask for it; the files before are deleted."""
         if any(manifest.error or manifest.overfull for manifest in manifests):
             return
-        tasks = join_tasks(self.plan, manifests, sum(self._position.values()))
+        tasks = join_tasks(self.plan, manifests, sum(self.position.values()))
         if not tasks:
             return
         joined = self._join(frame, tasks)
@@ -235,8 +231,8 @@ class FlowRun:
         began = time.monotonic()
         self.busy = True
         passing("batch_planned")
-        self._planned = spans(self._position, end)
-        tasks = splits(self.client, self._position, end, self.plan)
+        self._planned = spans(self.position, end)
+        tasks = splits(self.client, self.position, end, self.plan)
         if not tasks:
             # Its first batch without any task looks like the one that nobody has planned: see `take`.
             raise RuntimeError(f"source {self.plan.source_name} has planned no task for {self._planned}")
@@ -255,7 +251,7 @@ class FlowRun:
             self.limits.shrink()
             self.busy = False
             return outcome
-        outcome.start, self._position = self._position, dict(end)
+        outcome.start, self.position = self.position, dict(end)
         again = self.counter.again(planned, outcome.read)
         self._tell_batch(outcome, again, ends, time.monotonic() - began)
         if not outcome.failures:
@@ -277,7 +273,7 @@ class FlowRun:
 
     def _tell_batch(self, outcome: Outcome, again: int, ends: Offsets, seconds: float) -> None:
         """Tell what was read, also by a batch that must run again for a table."""
-        read, lag = sum(outcome.read.values()), waiting(self.client, self._position, ends)
+        read, lag = sum(outcome.read.values()), waiting(self.client, self.position, ends)
         self.watch(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again))
 
     def _rest(self) -> Outcome:
@@ -305,11 +301,11 @@ class FlowRun:
         Spark is not told; to it, the next batch begins where the last one has ended.
         """
         while True:
-            end = self.plan.cut(self._position, self.client.pass_over(self._position))
-            if not (passed := spans(self._position, end)):
+            end = self.plan.cut(self.position, self.client.pass_over(self.position))
+            if not (passed := spans(self.position, end)):
                 return
             self.committer.pass_over(passed)
-            self._position = end
+            self.position = end
 
     def close(self) -> None:
         """End the query, and let go of what was opened for it."""

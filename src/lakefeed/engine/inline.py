@@ -10,11 +10,11 @@ import pickle
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from lakefeed.engine.assignment import Assignment
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.flow import Flow
@@ -34,19 +34,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def run_inline(pipeline: Pipeline, watch: Watcher | None = None) -> None:
+def run_inline(pipeline: Pipeline, watch: Watcher = unwatched) -> None:
     """Read what is there now and commit it. Raises what a run would raise.
 
     Only SQL needs a JVM: Spark's analyzer, and Spark itself for a table whose SQL nobody else runs.
     """
-    tables, told = Tables(pipeline, analyze_here), watch or unwatched
+    tables = Tables(pipeline, analyze_here)
     tables.functions.check()
     checkpoints = Path(pipeline.state) / pipeline.name / "checkpoints"
-    with LocalTasks(lambda: told(Starting())) as local:
+    with LocalTasks(lambda: watch(Starting())) as tasks:
+        local: Any = tasks
         flows: list[Flow] = [
-            InlineFlow(tables, name, checkpoints, told, local=local) for name in pipeline.inputs
+            InlineFlow(tables, name, local, checkpoints, watch, once=True) for name in pipeline.inputs
         ]
-        Supervisor(pipeline, flows, told, threading.Event()).run()
+        Supervisor(pipeline, flows, watch, threading.Event()).run()
 
 
 class InlineFlowRun(FlowRun):
@@ -65,23 +66,9 @@ class InlineFlowRun(FlowRun):
 
 
 class InlineFlow(Flow):
-    """A flow that needs no session."""
+    """A flow that needs no session: in its place it is given `LocalTasks`."""
 
     run_kind = InlineFlowRun
-
-    def __init__(
-        self,
-        tables: Tables,
-        source: str,
-        state: Path,
-        watch: Watcher,
-        *,
-        once: bool = True,
-        assignment: Assignment | None = None,
-        local: LocalTasks | None = None,
-    ) -> None:
-        tasks: Any = local or LocalTasks()
-        super().__init__(tables, source, tasks, state, watch, once=once, assignment=assignment)
 
     @property
     def cores(self) -> int:
@@ -90,11 +77,6 @@ class InlineFlow(Flow):
 
     def _spread(self, opened: list[TableProgress]) -> None:
         """There is no Spark that has more cores."""
-
-    def _new_flow(self, assignment: Assignment) -> Flow:
-        local: Any = self._spark
-        given = (self._tables, self.source, self._state, self._watch)
-        return type(self)(*given, once=self._once, assignment=assignment, local=local)
 
     @property
     def has_lost_spark(self) -> bool:
@@ -119,19 +101,8 @@ class _InlineChannel(OffsetChannel):
             (self._local.run(plan, ranges, serial=replace(serial, batch=batch)).to_json(),)
             for ranges, serial in unpacked
         ]
-        frame: Any = _Collected(rows)
-        batches: DataFrame = frame
-        self._run.take(batches, 0)
+        frame: Any = SimpleNamespace(collect=lambda: rows)
+        self._run.take(frame, 0)
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-@dataclass(frozen=True)
-class _Collected:
-    """What a data frame of manifests is asked for."""
-
-    rows: list[tuple[str]]
-
-    def collect(self) -> list[tuple[str]]:
-        return self.rows

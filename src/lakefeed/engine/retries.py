@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from lakefeed.backoff import backoff
 from lakefeed.errors import BatchFailed, Defect, GaveUp, LakefeedError
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.units import format_duration
+
+if TYPE_CHECKING:
+    from lakefeed.engine.flow import Flow
 
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
@@ -20,24 +23,12 @@ _DEFECT_ATTEMPTS = 5
 """The same for a defect, which may have to do with the moment and not with the events."""
 
 
-class Retried(Protocol):
-    """What is known about a flow from outside."""
-
-    @property
-    def batches(self) -> int:
-        """Batches that were committed, in all runs."""
-
-    @property
-    def has_lost_spark(self) -> bool:
-        """Whether there is no Spark any more to run on."""
-
-
 @dataclass
 class Retries:
     """Counts the failures of one flow since it last came further."""
 
     pipeline: Pipeline
-    flow: Retried
+    flow: Flow
     _failing_since: float | None = None
     _attempts: int = 0
     _lost: int = 0

@@ -11,7 +11,7 @@ import pyarrow as pa
 from lakefeed.dead_letters.pending import pending_dead_letters, start_of, told_of_new
 from lakefeed.dead_letters.reconcile import reconcile
 from lakefeed.engine.assignment import Assignments
-from lakefeed.engine.run_events import TableChanged, Watcher
+from lakefeed.engine.run_events import TableChanged
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.events import Offsets, lowest
 from lakefeed.handles.handle import TableHandle
@@ -33,11 +33,11 @@ _log = logging.getLogger("lakefeed")
 class StartPositions:
     """Opens the tables of a source, creates those whose schema is declared, and tells how far each is."""
 
-    def __init__(self, tables: Tables, assignments: Assignments, watch: Watcher) -> None:
+    def __init__(self, tables: Tables, assignments: Assignments) -> None:
         self._tables = tables
         self._assignments = assignments
         self._source = assignments.source
-        self._watch = watch
+        self._watch = assignments.watch
 
     def find(
         self, client: SourceClient, names: Iterable[str]

@@ -108,7 +108,7 @@ class Supervisor:
         """Run after run until one ends well, with back-off between those that fail."""
         try:
             if flow.once:
-                self.wait_for(self._graph.sources_before(flow.source), flow.stop)
+                self._wait_for(self._graph.sources_before(flow.source), flow.stop)
             retries = Retries(self._pipeline, flow, flow.assignment.failing_since)
             if flow.assignment.failing_since is not None:
                 flow.stop.wait(retries.wait())
@@ -130,7 +130,7 @@ class Supervisor:
             if not self._alive[flow.source]:
                 flow.assignment.assignments.leave()
 
-    def wait_for(self, sources: Iterable[str], stop: threading.Event) -> None:
+    def _wait_for(self, sources: Iterable[str], stop: threading.Event) -> None:
         """Wait until every flow of these sources has ended, well or not, or `stop` is set.
 
         So a run that ends by itself goes along the graph: what feeds a table is read first, and then all

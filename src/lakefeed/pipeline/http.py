@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import os
 import re
 import socket
-from typing import Annotated
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from lakefeed.errors import UsageError
 from lakefeed.pipeline.section import Section
 from lakefeed.text import shown
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 _ADDRESS = re.compile(r"(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>\d{1,5})")
 
@@ -53,6 +58,35 @@ def bound_socket(listen: str, key: str, backlog: int = 128) -> socket.socket:
             f"{key}: cannot listen on {listen}: {error.strerror or error}.\n"
             f"Set `{key}.listen` to an address of this machine, such as 127.0.0.1:8088."
         ) from error
+
+
+def port_state(listen: str, path: str, is_run: Callable[[HTTPResponse], bool]) -> tuple[bool, str]:
+    """Whether a run may have an address, and why: it is free, or a run that is alive has it already.
+
+    By what it answers to `path`, `is_run` tells a run from other programs.
+    """
+    host, port = split_address(listen)
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+        return True, f"{listen} is free"
+    except OSError as error:
+        if _answers(host, port, path, is_run):
+            return True, f"{listen} is in use by a run that is alive"
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error
+        return False, f"{listen} cannot be listened on: {reason}"
+
+
+def _answers(host: str, port: int, path: str, is_run: Callable[[HTTPResponse], bool]) -> bool:
+    from http.client import HTTPConnection, HTTPException
+
+    connection = HTTPConnection(host, port, timeout=1)
+    try:
+        connection.request("GET", path, headers={"Host": "localhost"})
+        return is_run(connection.getresponse())
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _checked(text: str) -> str:

@@ -23,7 +23,7 @@ from lakefeed.pipeline.loading.outline import Outline
 from lakefeed.pipeline.options.changes import CHANGING
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import LocalPath, Location, sibling
-from lakefeed.pipeline.options.query import in_order, relations, table_of
+from lakefeed.pipeline.options.query import inputs_in_order
 from lakefeed.pipeline.options.statsd import Statsd
 from lakefeed.pipeline.options.transform import Transforms
 from lakefeed.pipeline.section import Section
@@ -344,28 +344,21 @@ class Pipeline(Section):
 
         Which rows a query makes is for the query to say: `delete_after` is not for its table.
         """
-        given = self.upkeep
-        if self.tables[table].query and given != "off":
-            given = given.model_copy(update={"delete_after": "off"})
+        given = self._upkeep_without_deletion if self.tables[table].query else self.upkeep
         return resolved(given, self.tables[table].upkeep)
 
     @property
     def dead_letters_upkeep(self) -> Upkeep | None:
         """The upkeep of the dead-letter table, whose rows only its own `delete_after` deletes."""
-        if self.upkeep == "off":
-            return resolved("off", self.dead_letters.upkeep)
-        without = self.upkeep.model_copy(update={"delete_after": "off"})
-        return resolved(without, self.dead_letters.upkeep)
+        return resolved(self._upkeep_without_deletion, self.dead_letters.upkeep)
+
+    @property
+    def _upkeep_without_deletion(self) -> UpkeepField:
+        return self.upkeep if self.upkeep == "off" else self.upkeep.model_copy(update={"delete_after": "off"})
 
     def queries(self) -> dict[str, list[str]]:
         """Tables with a `query` and the tables that they read, each behind those that it reads."""
-        names = list(self.tables)
-        inputs = {
-            name: [found for each in relations(table.query) if (found := table_of(each, names))]
-            for name, table in self.tables.items()
-            if table.query
-        }
-        return {name: inputs[name] for name in in_order(inputs)}
+        return inputs_in_order({name: table.query for name, table in self.tables.items()})
 
     def tables_of(self, source: str) -> dict[str, Table]:
         """The tables that the source feeds, by name, in the order of the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -75,11 +76,10 @@ class RunResult:
     @property
     def dead_letters(self) -> dict[str, int]:
         """Records that were refused, over all tables, by the code of the reason, the most frequent first."""
-        found: dict[str, int] = {}
+        found = Counter[str]()
         for one in self.tables.values():
-            for code, many in one.dead_letters.items():
-                found[code] = found.get(code, 0) + many
-        return dict(sorted(found.items(), key=lambda one: -one[1]))
+            found.update(one.dead_letters)
+        return dict(found.most_common())
 
     @property
     def commits(self) -> int:

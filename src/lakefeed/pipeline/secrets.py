@@ -83,18 +83,31 @@ def for_repr(name: str | None, value: Any) -> Any:
     return without_secrets(value, (name or "",), lambda path: in_option_map(path) or is_secret_at(path))
 
 
-def secret_strings(value: Any, path: Path = (), hidden: Collection[Path] = ()) -> Iterator[str]:
-    """Every secret in a part of the file: by the name of its key, in a URL, or at a `hidden` path."""
+def scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Every scalar of some data, with its path."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from secret_strings(item, (*path, key), hidden)
+            yield from scalars(item, (*path, key))
     elif isinstance(value, list | tuple):
         for at, item in enumerate(value):
-            yield from secret_strings(item, (*path, at), hidden)
-    elif isinstance(value, str | int | float) and (path in hidden or is_secret_at(path)):
-        yield str(value)
-    elif isinstance(value, str):
-        yield from (match[2] for match in _URL_PASSWORD.finditer(value))
+            yield from scalars(item, (*path, at))
+    else:
+        yield path, value
+
+
+def secret_strings(data: Any, path: Path = (), hidden: Collection[Path] = ()) -> Iterator[str]:
+    """Every secret in a part of the file: by the name of its key, in a URL, or at a `hidden` path."""
+    for at, value in scalars(data, path):
+        if isinstance(value, str | int | float) and (at in hidden or is_secret_at(at)):
+            yield str(value)
+        elif isinstance(value, str):
+            yield from (match[2] for match in _URL_PASSWORD.finditer(value))
+
+
+def secrets_of(pipeline: Pipeline) -> Iterator[str]:
+    """Every secret that a pipeline holds."""
+    data = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return secret_strings(data, (), pipeline.option_paths_from_variables)
 
 
 def masked(pipeline: Pipeline) -> dict[str, Any]:
@@ -128,8 +141,7 @@ class Redactor(logging.Filter):
     @classmethod
     def of(cls, pipeline: Pipeline) -> Redactor:
         """A redactor for every secret that the pipeline holds."""
-        data = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
-        return cls(secret_strings(data, (), pipeline.option_paths_from_variables))
+        return cls(secrets_of(pipeline))
 
     @contextmanager
     def guarding(self) -> Iterator[None]:

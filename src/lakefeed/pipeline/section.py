@@ -16,6 +16,7 @@ from pydantic import (
     GetJsonSchemaHandler,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
@@ -24,6 +25,12 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 from lakefeed.errors import UsageError
 from lakefeed.pipeline.secrets import for_repr
 from lakefeed.text import shown
+
+NAMES = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+SOME_NAMES = WithJsonSchema(
+    {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+)
+"""How a field is described to editors that is read by `as_list`; `SOME_NAMES` where there must be one."""
 
 
 def as_list(value: Any) -> Any:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 import pyarrow as pa
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from lakefeed.columns.column_types import column, declared_schema
 from lakefeed.columns.names import ColumnName
@@ -15,15 +15,14 @@ from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.file_name import FileName, FileNameField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
-from lakefeed.pipeline.options.one_stream import OneStream
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
 from lakefeed.pipeline.options.paths import Location
 from lakefeed.pipeline.options.properties import Properties
 from lakefeed.pipeline.options.query import QueryText
-from lakefeed.pipeline.options.route import Route, RouteText
+from lakefeed.pipeline.options.route import Route, RouteText, safe_value
 from lakefeed.pipeline.options.shaping import Expect, FunctionName, Select, Sql
 from lakefeed.pipeline.options.transform import Transforms
-from lakefeed.pipeline.section import Shorthand, as_list, without_repeats
+from lakefeed.pipeline.section import NAMES, SOME_NAMES, Section, Shorthand, as_list, without_repeats
 from lakefeed.pipeline.upkeep import UpkeepField
 from lakefeed.units import Duration, Size
 
@@ -45,22 +44,20 @@ From = Annotated[
     Field(min_length=1),
     BeforeValidator(as_list),
     AfterValidator(without_repeats),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-    ),
+    SOME_NAMES,
 ]
 Streams = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     BeforeValidator(as_list),
     AfterValidator(without_repeats),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    NAMES,
 ]
 ColumnText = Annotated[str, AfterValidator(_check_type)]
 Columns = Annotated[dict[ColumnName, ColumnText] | None, Field(min_length=1), Shorthand({"infer": None})]
 PartitionText = Annotated[str, AfterValidator(_check_partition_field)]
 
 
-class Table(OneStream):
+class Table(Section):
     """A Delta table that a pipeline writes."""
 
     path: Location = Field(
@@ -327,10 +324,18 @@ class Table(OneStream):
         "off.",
     )
 
+    _stream: str | None = PrivateAttr(default=None)
+
+    def of_stream(self, stream: str) -> Self:
+        """The table that a route makes for one stream, by the stream's name as it stands in a path."""
+        copy = self.model_copy()
+        copy._stream = stream
+        return copy
+
     def takes(self, stream: str | None) -> bool:
         """Whether the table takes the events of a stream; None where the source has no streams."""
         named = not self.streams or any(fnmatchcase(stream or "", one) for one in self.streams)
-        return named and self.may_take(stream)
+        return named and (self._stream is None or safe_value(stream or "") == self._stream)
 
     @property
     def refresh_every(self) -> float:

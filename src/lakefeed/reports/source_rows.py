@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import closing
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from lakefeed.errors import LakefeedError
 from lakefeed.handles.handle import TableHandle
@@ -14,21 +14,12 @@ from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.verify import VerifiedLog
 from lakefeed.text import counted
 
-
-class Read(Protocol):
-    """What a table has read of one partition, named `source/partition`."""
-
-    pipeline: str
-    partition: str
-    first: int
-    next: int
-    read: int
-    first_place: str | None
-    next_place: str | None
+if TYPE_CHECKING:
+    from lakefeed.reports.verify import VerifiedPartition
 
 
 def compare_with_sources(
-    pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog, partitions: Iterable[Read]
+    pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog, partitions: Iterable[VerifiedPartition]
 ) -> tuple[list[Finding], list[str]]:
     """Findings where the numbers differ, and notes on where they were compared or could not be.
 

@@ -28,8 +28,7 @@ def check_sql(pipeline: Pipeline) -> list[str]:
         bare_jvm()
     except JavaError as error:
         return [f"the SQL of {', '.join(tables)} was not checked: {error}"]
-    columns = _Columns(pipeline)
-    found = {name: columns.read_by(table) for name, table in tables.items()}
+    found = {name: _read_by(pipeline, table) for name, table in tables.items()}
     problems = [one for name, known in found.items() for one in _problems(pipeline, name, known)]
     if problems:
         raise PipelineFileError(problems)
@@ -71,36 +70,30 @@ def _problems(pipeline: Pipeline, name: str, known: _Known | None) -> list[Probl
     return []
 
 
-class _Columns:
-    """What the file says about columns. A function returns what it likes, and events bring what they like."""
+def _read_by(pipeline: Pipeline, table: Table) -> _Known | None:
+    """The columns that the texts of a table read: those declared, or those of the table that feeds it.
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    A function returns what it likes, and events bring what they like.
+    """
+    if table.python is not None:
+        return None
+    if table.declared is not None:
+        return _Known(table.declared, complete=True)
+    feeding = pipeline.tables.get(table.from_[0]) if len(table.from_) == 1 else None
+    return None if feeding is None or table.from_[0] in pipeline.sources else _made_by(pipeline, feeding)
 
-    def read_by(self, table: Table) -> _Known | None:
-        """The columns that the texts of a table read: those declared, or those of the table that feeds it."""
-        if table.python is not None:
-            return None
-        if table.declared is not None:
-            return _Known(table.declared, complete=True)
-        feeding = self._feeding(table)
-        return self._made_by(feeding) if feeding else None
 
-    def _feeding(self, table: Table) -> Table | None:
-        names = [name for name in table.from_ or () if name not in self._pipeline.sources]
-        return self._pipeline.tables.get(names[0]) if len(names) == len(table.from_ or ()) == 1 else None
-
-    def _made_by(self, table: Table) -> _Known | None:
-        read = None if table.query or table.route else self.read_by(table)
-        if read is None:
-            return None
-        more = table.rename or table.drop or table.partition_by or table.interval or table.metadata
-        complete = read.complete and not more and table.evolve.new_column == "ignore"
-        if table.select is None:
-            return _Known(read.columns, complete)
-        try:
-            made = Shaping(table, analyze_here).projection(read.columns)
-        except SqlError:
-            return None
-        assert made is not None
-        return _Known(made.output, read.complete and not table.partition_by and not table.interval)
+def _made_by(pipeline: Pipeline, table: Table) -> _Known | None:
+    read = None if table.query or table.route else _read_by(pipeline, table)
+    if read is None:
+        return None
+    more = table.rename or table.drop or table.partition_by or table.interval or table.metadata
+    complete = read.complete and not more and table.evolve.new_column == "ignore"
+    if table.select is None:
+        return _Known(read.columns, complete)
+    try:
+        made = Shaping(table, analyze_here).projection(read.columns)
+    except SqlError:
+        return None
+    assert made is not None
+    return _Known(made.output, read.complete and not table.partition_by and not table.interval)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lakefeed.errors import LakefeedError
@@ -13,7 +14,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import asking
 from lakefeed.reports.outstanding import lag_words
-from lakefeed.sources import SourceClient, source_of
+from lakefeed.sources import Source, SourceClient, source_of
 from lakefeed.sources.held_positions import held_positions
 from lakefeed.sources.subscription import StreamsClient
 from lakefeed.tables.detail.contents import contents_of
@@ -152,22 +153,34 @@ def _table(
             found.error = str(error)
         end = ends.get(source, {})
         lags = clients[source].rows_between(held, end) if source in clients else {}
-        found.offsets[source] = {
-            partition: PartitionStatus(
-                at,
-                end.get(partition),
-                lags[partition] if partition in end else None,
-                spec.describe_offset(at),
-                spec.describe_offset(end[partition]) if partition in end else None,
-                spec.describe_lag({partition: at}, end, lags) if partition in end else None,
-            )
-            for partition, at in sorted(held.items())
-        }
+        found.offsets[source] = partitions_at(held, end, lags, spec)
         told.append((sum(lags.values()), spec.describe_lag(held, end, lags) if lags else None))
-    every = [one.lag for source in found.offsets.values() for one in source.values()]
-    found.lag = None if None in every or not every else sum(lag for lag in every if lag is not None)
+    found.lag = lag_of(found.offsets)
     found.lag_words = None if found.lag is None else lag_words(told)
     return found
+
+
+def partitions_at(
+    positions: Offsets, ends: Offsets, lags: Mapping[str, int], spec: Source
+) -> dict[str, PartitionStatus]:
+    """How far a table is in each partition of a source; `ends` and `lags` lack those that nobody knows."""
+    return {
+        partition: PartitionStatus(
+            at,
+            ends.get(partition),
+            lags[partition] if partition in ends else None,
+            spec.describe_offset(at),
+            spec.describe_offset(ends[partition]) if partition in ends else None,
+            spec.describe_lag({partition: at}, ends, lags) if partition in ends else None,
+        )
+        for partition, at in sorted(positions.items())
+    }
+
+
+def lag_of(offsets: Mapping[str, Mapping[str, PartitionStatus]]) -> int | None:
+    """Events that wait over all partitions; None while a source does not answer."""
+    known = [one.lag for partitions in offsets.values() for one in partitions.values()]
+    return None if None in known or not known else sum(lag for lag in known if lag is not None)
 
 
 def _query(tables: Tables, name: str, names: list[str]) -> QueryStatus:

@@ -40,7 +40,7 @@ from lakefeed.text import counted
 
 @dataclass
 class VerifiedPartition:
-    """The offsets of one source partition that a table has read, one behind the other from `first` on."""
+    """The offsets of a partition, `source/partition`, that a table has read, one behind the other."""
 
     pipeline: str
     partition: str
@@ -167,8 +167,7 @@ def _proof(
         expected = Expected(handle.spec.app_id if handle.spec else None, handle.is_ingest_form)
         if log is None:
             return None, None
-        letters = dead_letters
-        return verify_log(log, letters=letters, shared=shared, expected=expected, words=words), log
+        return verify_log(log, letters=dead_letters, shared=shared, expected=expected, words=words), log
     except LakefeedError as error:
         if error.retryable:
             raise

@@ -100,7 +100,7 @@ def send(
         raise ValueError(f"the pipeline has no source {unknown[0]!r}; it has {', '.join(chosen.sources)}")
     moved = _moved(chosen, events, folder, tables)
     if not spark:
-        run_inline(moved, watch)
+        run_inline(moved, watch or unwatched)
         if moved.queries():
             run_queries(moved, watch or unwatched)
     elif watch:

@@ -101,8 +101,14 @@ class _Session:
 def _verdict(
     pipeline: Pipeline, name: str, case: Case, folder: Path, spark: bool, session: _Session
 ) -> Verdict:
-    error, inferred = None, _Inferred()
-    watch = all_of(inferred.watch, session.watch)
+    error: str | None = None
+    inferred: dict[str, list[str]] = {}
+
+    def keep(event: RunEvent) -> None:
+        if isinstance(event, SchemaInferred):
+            inferred.setdefault(event.table, []).extend(event.lines)
+
+    watch = all_of(keep, session.watch)
     try:
         send(pipeline, case.events, folder, spark=spark, watch=watch, tables=case.tables.keys())
     except LakefeedError as failed:
@@ -113,18 +119,7 @@ def _verdict(
         for table, expected in case.tables.items()
         for difference in _compared(landed, table, expected)
     ]
-    return Verdict(name, tuple(found), error, inferred.columns)
-
-
-class _Inferred:
-    """Keeps what was seen of columns that nobody declared."""
-
-    def __init__(self) -> None:
-        self.columns: dict[str, list[str]] = {}
-
-    def watch(self, event: RunEvent) -> None:
-        if isinstance(event, SchemaInferred):
-            self.columns.setdefault(event.table, []).extend(event.lines)
+    return Verdict(name, tuple(found), error, inferred)
 
 
 def _compared(landed: Landed, table: str, expected: ExpectedTable) -> Iterator[Difference]:

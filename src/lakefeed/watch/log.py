@@ -28,10 +28,6 @@ class _Stderr(logging.Handler):
 class _Default(_Stderr):
     """The handler of a program that has set up no logging."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.setFormatter(_plain())
-
 
 def _plain() -> logging.Formatter:
     lines = logging.Formatter("%(asctime)s %(levelname)-7s %(message)s", _TIME)
@@ -74,7 +70,9 @@ def log_by_default() -> None:
         log.setLevel(logging.NOTSET)
     if log.hasHandlers():
         return
-    log.addHandler(_Default())
+    handler = _Default()
+    handler.setFormatter(_plain())
+    log.addHandler(handler)
     if log.level == logging.NOTSET:
         log.setLevel(logging.INFO)
     # The client repeats a lost connection every second; what it means is told once by the flow.

@@ -62,14 +62,13 @@ class LogLines:
 
     def __init__(
         self,
-        state: RunState | None = None,
+        state: RunState,
         called: str = "",
         stop: threading.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
         *,
         waits: bool = True,
     ) -> None:
-        """Nothing has happened yet."""
         self._trouble: dict[str, _Trouble] = {}
         self._clock = clock
         self._state = state
@@ -91,8 +90,8 @@ class LogLines:
     ) -> None:
         """Say what was done."""
         self._over = True
-        view = self._state.view() if self._state else None
-        if view is None or (kind is not None and not view.started):
+        view = self._state.view()
+        if kind is not None and not view.started:
             return
         commands = [command for command, _ in where_to_look(view, self._called)] if self._called else []
         look = f"; look further with {' and '.join(f'`{one}`' for one in commands)}" if commands else ""
@@ -161,7 +160,7 @@ class LogLines:
 
         What a source took for events may turn out to be none.
         """
-        if source in self._seen or self._state is None or not self._waits:
+        if source in self._seen or not self._waits:
             return
         lag = next((one.lag for one in self._state.view().sources if one.name == source), None)
         if lag == 0:
@@ -171,7 +170,7 @@ class LogLines:
     def _tell_copied(self, source: str) -> None:
         """Say now and then how far the snapshot of a source is."""
         now = self._clock()
-        if self._state is None or now < self._looked.get(source, 0.0) + _COPIED_EVERY:
+        if now < self._looked.get(source, 0.0) + _COPIED_EVERY:
             return
         self._looked[source] = now
         found = next((one.outstanding for one in self._state.view().sources if one.name == source), None)
@@ -193,9 +192,7 @@ class LogLines:
         self._trouble[key] = _Trouble(text, since, pause, now + pause)
         what, _, remedy = text.partition("\n")
         named = "" if kind == "source" or what.startswith(key) else f"{key}: "
-        most = self._state.give_up_after if self._state else None
-        again = f"{trying_again(now - since, most)} (give_up_after)" if most else "trying again"
-        again = how or again
+        again = how or f"{trying_again(now - since, self._state.give_up_after)} (give_up_after)"
         said = f"{named}{what.rstrip('.')}; {again}" + (f"\n{remedy}" if remedy else "")
         _tell(logging.WARNING, said, "trouble", **{kind: name})
 

@@ -169,61 +169,61 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
         view = self._state.view()
-        yield _up(view)
-        yield _lag(view)
+        about = "1 while the source answers and the table can be written, else 0."
+        yield _gauge(view, "up", about, _TABLE, {(one.source, one.table): one.up for one in view.flows})
+        about = (
+            "Events that wait in a source partition for the slowest table that is still fed; absent while "
+            "the source does not answer."
+        )
+        yield _gauge(view, "source_lag_records", about, (*_SOURCE, "partition"), _lags(view))
         yield from _outstanding(view)
-        yield _freshness(view)
         tables = [*view.tables, view.dead_letter_table]
+        fresh = {one.name: max(0.0, view.now - one.newest) for one in view.tables if one.newest is not None}
         for name, about, values in (
-            ("lakefeed_table_files", "Files of a table.", {one.name: one.files for one in tables}),
             (
-                "lakefeed_table_small_files",
+                "freshness_seconds",
+                "Seconds since the newest event that was committed in this run happened.",
+                fresh,
+            ),
+            ("table_files", "Files of a table.", {one.name: one.files for one in tables}),
+            (
+                "table_small_files",
                 "Files of a table that are below half of its target_file_size.",
                 {one.name: one.small_files for one in tables},
             ),
             (
-                "lakefeed_query_behind_versions",
+                "query_behind_versions",
                 "Versions with other rows that a query has not read yet.",
                 {one.name: one.behind for one in view.tables if one.query},
             ),
-            ("lakefeed_table_version", "The newest version.", {one.name: one.version for one in tables}),
+            ("table_version", "The newest version.", {one.name: one.version for one in tables}),
         ):
-            yield _by_table(view.pipeline, name, about, values)
+            by_table: dict[tuple[str, ...], float | None] = {(one,): value for one, value in values.items()}
+            yield _gauge(view, name, about, ("pipeline", "table"), by_table)
 
 
-def _by_table(pipeline: str, name: str, about: str, values: Mapping[str, float | None]) -> GaugeMetricFamily:
-    found = GaugeMetricFamily(name, about, labels=("pipeline", "table"))
-    for table, value in values.items():
+def _gauge(
+    view: RunView,
+    name: str,
+    about: str,
+    labels: tuple[str, ...],
+    values: Mapping[tuple[str, ...], float | None],
+) -> GaugeMetricFamily:
+    """The values that there are, by what stands behind the pipeline in `labels`."""
+    found = GaugeMetricFamily(f"lakefeed_{name}", about, labels=labels)
+    for key, value in values.items():
         if value is not None:
-            found.add_metric((pipeline, table), value)
+            found.add_metric((view.pipeline, *key), value)
     return found
 
 
-def _up(view: RunView) -> GaugeMetricFamily:
-    found = GaugeMetricFamily(
-        "lakefeed_up",
-        "1 while the source answers and the table can be written, else 0.",
-        labels=_TABLE,
-    )
-    for flow in view.flows:
-        found.add_metric((view.pipeline, flow.source, flow.table), float(flow.up))
-    return found
-
-
-def _lag(view: RunView) -> GaugeMetricFamily:
-    found = GaugeMetricFamily(
-        "lakefeed_source_lag_records",
-        "Events that wait in a source partition for the slowest table that is still fed; absent while the "
-        "source does not answer.",
-        labels=(*_SOURCE, "partition"),
-    )
+def _lags(view: RunView) -> dict[tuple[str, ...], float | None]:
+    found: dict[tuple[str, ...], float | None] = {}
     for source in view.sources:
-        if not source.answers:
-            # Nobody knows: a number of before would hide it, and NaN would spoil the sums over sources.
-            continue
-        lags = source.lags if len(source.lags) <= _MOST_PARTITIONS else {"all": sum(source.lags.values())}
-        for partition, lag in lags.items():
-            found.add_metric((view.pipeline, source.name, partition), lag)
+        # Nobody knows of one that is silent: a number of before would hide it, NaN would spoil the sums.
+        lags = source.lags if source.answers else {}
+        lags = lags if len(lags) <= _MOST_PARTITIONS else {"all": sum(lags.values())}
+        found |= {(source.name, partition): lag for partition, lag in lags.items()}
     return found
 
 
@@ -242,18 +242,9 @@ def _outstanding(view: RunView) -> Iterable[GaugeMetricFamily]:
         ("snapshot_rows", "copied.rows", "Rows of a snapshot that were copied, while it lasts."),
         ("snapshot_estimated_rows", "copied.total", "About how many rows the snapshot has."),
     ):
-        found = GaugeMetricFamily(f"lakefeed_source_{metric}", about, labels=_SOURCE)
-        for name, outstanding in known:
-            value: Any = outstanding
-            for part in noun.split("."):
-                value = None if value is None else getattr(value, part)
-            if value is not None:
-                found.add_metric((view.pipeline, name), value)
+        values: dict[tuple[str, ...], Any] = {(name,): one for name, one in known}
+        for part in noun.split("."):
+            values = {name: getattr(one, part) for name, one in values.items() if one is not None}
+        found = _gauge(view, f"source_{metric}", about, _SOURCE, values)
         if found.samples:
             yield found
-
-
-def _freshness(view: RunView) -> GaugeMetricFamily:
-    ages = {one.name: max(0.0, view.now - one.newest) for one in view.tables if one.newest is not None}
-    about = "Seconds since the newest event that was committed in this run happened."
-    return _by_table(view.pipeline, "lakefeed_freshness_seconds", about, ages)

@@ -72,18 +72,14 @@ class RunState:
         self._lag = Series(level=True)
 
     def _new_source(self, name: str) -> SourceState:
-        window = self._window(name)
-        kind = str(getattr(self._pipeline.inputs[name], "type", ""))
-        rate, dead_letter_rate = Rate(window, self._began), Rate(window, self._began)
-        is_table = name not in self._pipeline.sources
+        window, spec = self._window(name), source_of(self._pipeline, name)
         return SourceState(
             name=name,
-            kind=kind,
-            is_table=is_table,
-            rate=rate,
-            dead_letter_rate=dead_letter_rate,
-            describe_offset=source_of(self._pipeline, name).describe_offset,
-            describe_lag=source_of(self._pipeline, name).describe_lag,
+            kind=spec.type,
+            is_table=name not in self._pipeline.sources,
+            spec=spec,
+            rate=Rate(window, self._began),
+            dead_letter_rate=Rate(window, self._began),
         )
 
     def _new_table(self, name: str, path: str, sources: tuple[str, ...]) -> TableState:

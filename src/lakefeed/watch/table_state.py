@@ -18,10 +18,11 @@ from lakefeed.engine.run_events import (
 )
 from lakefeed.events import Offsets, Outstanding
 from lakefeed.reports.outstanding import behind_words, copied_words, lag_words
-from lakefeed.sources import dense_offsets
+from lakefeed.reports.status import PartitionStatus, partitions_at
+from lakefeed.sources import Source, dense_offsets
 from lakefeed.tables.detail.shaped import merged_counts
 from lakefeed.watch.series import Rate, Series
-from lakefeed.watch.view import CommitView, PartitionView, SourceFacts, SourceView, TableFacts, TableView
+from lakefeed.watch.view import SourceFacts, SourceView, TableFacts, TableView
 
 _COMMITS_KEPT = 8
 
@@ -30,6 +31,7 @@ _COMMITS_KEPT = 8
 class SourceState(SourceFacts):
     """One source. Changed by the state of the run only, under its lock."""
 
+    spec: Source
     rate: Rate
     dead_letter_rate: Rate
     ends: dict[str, int] = field(default_factory=dict)
@@ -37,8 +39,6 @@ class SourceState(SourceFacts):
     ask_outstanding: Callable[[Offsets, Offsets], Outstanding | None] = lambda position, ends: None
     behind: int = 0
     describe: Callable[[], str] = lambda: ""
-    describe_offset: Callable[[int], str | None] = lambda offset: None
-    describe_lag: Callable[[Offsets, Offsets, Mapping[str, int]], str | None] = lambda *_: None
     refuses: Callable[[], str] = lambda: ""
     lag: Series = field(default_factory=lambda: Series(level=True))
 
@@ -64,7 +64,7 @@ class SourceState(SourceFacts):
             about="; ".join(filter(None, told)),
             refusing=self.refuses(),
             outstanding=outstanding,
-            lag_words=self.describe_lag(slowest, self.ends, lags) if self.answers else None,
+            lag_words=self.spec.describe_lag(slowest, self.ends, lags) if self.answers else None,
         )
 
 
@@ -77,7 +77,7 @@ class TableState(TableFacts):
     positions: dict[str, dict[str, int]] = field(default_factory=dict)
     apart: set[str] = field(default_factory=set)
     """Sources of which it catches up, while the other tables go on."""
-    history: deque[CommitView] = field(default_factory=lambda: deque(maxlen=_COMMITS_KEPT))
+    history: deque[tuple[float, Committed]] = field(default_factory=lambda: deque(maxlen=_COMMITS_KEPT))
     refusing: dict[str, str] = field(default_factory=dict)
     """By source: the share of events that became dead letters, and why."""
     rows_hour: Series = field(default_factory=Series)
@@ -100,9 +100,7 @@ class TableState(TableFacts):
             # Without times of their own, events are as old as their commit.
             self.newest = max(self.newest or 0.0, event.newest or now)
         self.rows_hour.add(now, event.rows)
-        self.history.appendleft(
-            CommitView(now, event.version, event.source, event.rows, event.files, event.size, event.seconds)
-        )
+        self.history.appendleft((now, event))
         if event.source in self.rates:
             self.rates[event.source].add(now, event.rows)
 
@@ -118,9 +116,8 @@ class TableState(TableFacts):
         self.behind = sum(self.behind_by.values()) if event.inputs else None
 
     def refreshed(self, event: Refreshed, now: float) -> None:
-        """Count a refresh."""
+        """Take note of a refresh."""
         self.inputs, self.behind, self.behind_by = dict(event.inputs), 0, dict.fromkeys(event.inputs, 0)
-        self.refreshes += 1
         self.refresh_seconds, self.last_refresh = event.seconds, now
 
     def count(self, event: FilesCounted) -> None:
@@ -141,17 +138,13 @@ class TableState(TableFacts):
 
     def view(self, now: float, began: float, span: float, sources: Mapping[str, SourceState]) -> TableView:
         """The table as it is now; `sources` are those whose positions it tells of."""
-        partitions = tuple(
-            view
-            for source, positions in self.positions.items()
-            for view in _partitions(source, positions, sources.get(source))
-        )
+        offsets = {name: _offsets(held, sources[name]) for name, held in self.positions.items()}
         return TableView(
             **_facts(self, TableFacts),
             rate=sum(rate.now(now) for rate in self.rates.values()),
             codes=dict(self.codes),
             points=self.rows_hour.points(now, began, span),
-            partitions=partitions,
+            offsets=offsets,
             history=tuple(self.history),
             catching_up=tuple(sorted(self.apart)),
             refusing="; ".join(self.refusing.values()),
@@ -161,11 +154,11 @@ class TableState(TableFacts):
     def _lag_words(self, sources: Mapping[str, SourceState]) -> str | None:
         told: list[tuple[int | None, str | None]] = []
         for name, positions in self.positions.items():
-            source = sources.get(name)
-            if source is None or not source.answers or not source.ends.keys() >= positions.keys():
+            source = sources[name]
+            if not source.answers or not source.ends.keys() >= positions.keys():
                 return None
             lags = source.rows_between(positions, source.ends)
-            told.append((sum(lags.values()), source.describe_lag(positions, source.ends, lags)))
+            told.append((sum(lags.values()), source.spec.describe_lag(positions, source.ends, lags)))
         return lag_words(told)
 
 
@@ -173,22 +166,7 @@ def _facts(state: SourceFacts | TableFacts, kind: type[SourceFacts] | type[Table
     return {one.name: getattr(state, one.name) for one in fields(kind)}
 
 
-def _partitions(name: str, positions: dict[str, int], source: SourceState | None) -> list[PartitionView]:
-    ends = source.ends if source and source.answers else {}
+def _offsets(positions: Offsets, source: SourceState) -> dict[str, PartitionStatus]:
+    ends = source.ends if source.answers else {}
     known = {partition: at for partition, at in positions.items() if partition in ends}
-    lags = source.rows_between(known, ends) if source else {}
-
-    def described(at: int | None) -> str | None:
-        return source.describe_offset(at) if source and at is not None else None
-
-    def waiting(partition: str) -> str | None:
-        at = {partition: positions[partition]}
-        return source.describe_lag(at, ends, lags) if source and partition in known else None
-
-    return [
-        PartitionView(
-            name, partition, at, end, lags.get(partition), described(at), described(end), waiting(partition)
-        )
-        for partition, at in sorted(positions.items())
-        for end in (ends.get(partition),)
-    ]
+    return partitions_at(positions, ends, source.rows_between(known, ends), source.spec)

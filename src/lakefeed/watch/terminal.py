@@ -22,7 +22,7 @@ from lakefeed.engine.run_events import (
     TableStopped,
     UpkeepDone,
 )
-from lakefeed.figures import ago, trying_again
+from lakefeed.figures import ago, thousands, trying_again
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports.outstanding import copied_words
 from lakefeed.text import counted
@@ -112,7 +112,8 @@ class LiveProgress:
         if not view.started:
             stopping = "stopping as soon as Spark has started; Ctrl-C ends it at once"
             said = stopping if self._stop.is_set() else "starting Spark"
-            return _beside(view.pipeline, said, view.now - view.began)
+            took = f"  {view.now - view.began:.0f} s"
+            return Text.assemble((f"{view.pipeline}  ", "bold"), said, (took, "dim"))
         most = self._state.give_up_after
         found = [(one.trouble, one.trouble_since) for one in view.sources if one.trouble]
         found += [(f"{one.name}: {one.trouble}", one.trouble_since) for one in view.tables if one.trouble]
@@ -133,10 +134,6 @@ class LiveProgress:
             troubles.append(Text("waiting for events", "dim"))
         room = max(1, self._console.height - _LINES_BESIDE - len(troubles))
         return Group(_tables(view, room), *troubles, _sum(view))
-
-
-def _beside(pipeline: str, said: str, seconds: float) -> Text:
-    return Text.assemble((f"{pipeline}  ", "bold"), said, (f"  {seconds:.0f} s", "dim"))
 
 
 def _tables(view: RunView, room: int) -> Table:
@@ -162,13 +159,13 @@ def _cells(table: TableView, view: RunView) -> list[Text | str]:
         return [Text(table.name, style="red"), "", f"{table.written:,}", "", Text("stopped", style="red"), ""]
     only_created = table.version == 0 and not table.commits
     last = "" if table.last_commit is None or only_created else f"{ago(view.now - table.last_commit)} ago"
-    lag = table.lag_words or ("?" if table.lag is None else f"{table.lag:,}")
+    lag = table.lag_words or thousands(table.lag)
     letters = Text(f"{table.dead_letters:,}", style="yellow" if table.dead_letters else "dim")
     return [table.name, f"{table.rate:,.0f}", f"{table.written:,}", lag, last, letters]
 
 
 def _sum(view: RunView) -> Text:
-    letters, lag = view.dead_letters, view.lag_words or ("?" if view.lag is None else f"{view.lag:,}")
+    letters, lag = view.dead_letters, view.lag_words or thousands(view.lag)
     return Text.assemble(
         (f"{view.pipeline}  ", "bold"),
         (counted(view.rows, "row"), "green"),

@@ -5,40 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from lakefeed.engine.run_events import Committed
 from lakefeed.events import Outstanding
 from lakefeed.reports.outstanding import lag_words
+from lakefeed.reports.status import PartitionStatus, lag_of
 
 _RECENT = 30
-
-
-@dataclass(frozen=True)
-class CommitView:
-    """One version of a table."""
-
-    at: float
-    version: int
-    source: str
-    rows: int
-    files: int
-    size: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class PartitionView:
-    """How far a table is in one partition of a source; `end` is None while the source does not answer."""
-
-    source: str
-    partition: str
-    next: int
-    end: int | None
-    lag: int | None
-    """Events that wait, None when nobody knows."""
-    next_place: str | None = None
-    """The two offsets in words, where they are more than numbers."""
-    end_place: str | None = None
-    lag_words: str | None = None
-    """What waits in words, where the lag is a guess."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +21,11 @@ class FlowView:
     table: str
     rate: float
     up: bool
+
+    @property
+    def state(self) -> str:
+        """How its arrow is drawn: `broken`, `moving` or `still`."""
+        return "broken" if not self.up else "moving" if self.rate > 0 else "still"
 
 
 @dataclass(frozen=True)
@@ -135,6 +112,11 @@ class SourceView(SourceFacts):
     """What waits in words, where the lag is a guess."""
 
     @property
+    def state(self) -> str:
+        """How the source is: `down`, `up`, or `new` where it has not answered yet."""
+        return "down" if self.stopped or self.trouble else "up" if self.seen_at else "new"
+
+    @property
     def lag(self) -> int | None:
         """Events that wait, None while the source does not answer."""
         return sum(self.lags.values()) if self.answers else None
@@ -188,7 +170,6 @@ class TableFacts:
     """The same for each of them."""
     missing: tuple[str, ...] = ()
     """Tables that the query waits for, as they do not exist yet."""
-    refreshes: int = 0
     refresh_seconds: float = 0.0
     """How long the last refresh took."""
     last_refresh: float | None = None
@@ -203,8 +184,10 @@ class TableView(TableFacts):
     codes: dict[str, int]
     """Dead letters of this run by code."""
     points: list[float]
-    partitions: tuple[PartitionView, ...]
-    history: tuple[CommitView, ...]
+    offsets: dict[str, dict[str, PartitionStatus]]
+    """How far it is in each partition of each source."""
+    history: tuple[tuple[float, Committed], ...]
+    """The newest commits of this run, each with its time."""
     catching_up: tuple[str, ...]
     """Sources of which it is far behind the other tables, and is fed apart from them."""
     refusing: str
@@ -222,10 +205,7 @@ class TableView(TableFacts):
     @property
     def lag(self) -> int | None:
         """Events that wait over all partitions; None while a source does not answer."""
-        known = [one.lag for one in self.partitions]
-        if not known or None in known:
-            return None
-        return sum(lag for lag in known if lag is not None)
+        return lag_of(self.offsets)
 
 
 @dataclass(frozen=True)

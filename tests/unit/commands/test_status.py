@@ -49,6 +49,19 @@ def test_status_that_watches_looks_again_until_it_is_interrupted(
     assert (code, said) == (0, "")
 
 
+def test_status_that_is_interrupted_ends_without_a_traceback(
+    lakefeed: Lakefeed, pipeline_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lakefeed.reports.status.status", interrupted)
+
+    code, out, said = lakefeed("status", pipeline_file(GOOD))
+
+    assert (code, out, said) == (130, "", "")
+
+
 def test_status_counts_what_a_table_that_is_not_there_yet_would_read(
     lakefeed: Lakefeed, pipeline_file: Callable[[str], Path]
 ) -> None:

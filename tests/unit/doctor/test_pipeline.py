@@ -170,13 +170,24 @@ def test_port_that_is_taken_fails_unless_a_run_answers_there(listening: int) -> 
 
     assert (answered.state, answered.text.partition(" is ")[2]) == ("ok", "in use by a run that is alive")
     assert port(f"127.0.0.1:{server.server_port}").state == "ok"
-    assert port("127.0.0.1:99999").state == "fail"
     assert port(f"127.0.0.1:{listening}") == CheckResult(
         "port",
         "fail",
         f"127.0.0.1:{listening} cannot be listened on: Address already in use",
         "Set `http.listen` to a free port of this machine",
     )
+
+
+def test_port_of_an_ipv6_address_is_looked_at_as_such() -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6) as taken:
+            number = taken.getsockname()[1]
+            found = port(f"[::1]:{number}")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+
+    assert found.text == f"[::1]:{number} cannot be listened on: Address already in use"
+    assert port(f"[::1]:{number}").state == "ok"
 
 
 def test_listen_of_the_pipeline_is_looked_at(listening: int, pipeline_file: Callable[[str], Path]) -> None:

@@ -32,6 +32,7 @@ from lakefeed.engine.run_events import (
     unwatched,
 )
 from lakefeed.engine.spark import local_tasks
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.engine.task.task import run_task
 from lakefeed.errors import SourceError, StoreUnavailable
@@ -127,7 +128,9 @@ give_up_after: {give_up_after}
     def start(self) -> None:
         pipeline = Pipeline.from_file(self.file)
         lake, state = Tables(pipeline), self.folder / "state"
-        self.flows = [InlineFlow(lake, name, state, self.ears, once=False) for name in pipeline.sources]
+        self.flows = [
+            InlineFlow(lake, name, LocalTasks(), state, self.ears, once=False) for name in pipeline.sources
+        ]
         supervisor = Supervisor(pipeline, self.flows, self.ears, self._stop)
 
         def run() -> None:
@@ -472,7 +475,8 @@ def test_route_that_one_task_failed_for_is_left_to_its_own_flow_whatever_other_t
         "tables:\n", 'tables:\n  kinds: {route: "kinds/{event_type}", from: clicks}\n'
     )
     shop.file.write_text(text)
-    flow = InlineFlow(Tables(Pipeline.from_file(shop.file)), "clicks", shop.folder / "state", shop.ears)
+    lake, state = Tables(Pipeline.from_file(shop.file)), shop.folder / "state"
+    flow = InlineFlow(lake, "clicks", LocalTasks(), state, shop.ears, once=True)
     launched: list[Any] = []
     flow.launch = launched.append
     client = GenerateClient(GenerateSource(rows=100), "clicks")
@@ -493,7 +497,7 @@ def test_idle_table_records_its_position_ever_less_often(shop: ThreadedShop) -> 
     shop.drain()
     pipeline = Pipeline.from_file(shop.file)
     lake = Tables(pipeline)
-    flow = InlineFlow(lake, "clicks", shop.folder / "state", unwatched)
+    flow = InlineFlow(lake, "clicks", LocalTasks(), shop.folder / "state", unwatched, once=True)
     client = GenerateClient(GenerateSource(rows=100, bad_ratio=0.01), "clicks")
     ((progress,), _) = flow._start_positions.find(client, ["quiet"])
     committer = Committer(lake, "clicks", {}, [progress], unwatched)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from lakefeed import Pipeline
-from lakefeed.pipeline.options.query import in_order, relations
+from lakefeed.pipeline.options.query import inputs_in_order, relations
 
 Problems = Callable[[str], list[str]]
 
@@ -36,9 +36,11 @@ def test_the_relations_of_a_query_are_found_in_its_text(query: str, read: list[s
 
 
 def test_tables_of_queries_come_behind_those_that_they_read() -> None:
-    assert in_order({"c": ["b", "x"], "a": ["x"], "b": ["a"]}) == ["a", "b", "c"]
+    queries = {"c": "SELECT * FROM b, x", "a": "SELECT * FROM x", "b": "SELECT * FROM a", "x": None}
+
+    assert list(inputs_in_order(queries).items()) == [("a", ["x"]), ("b", ["a"]), ("c", ["b", "x"])]
     with pytest.raises(ValueError, match="b -> c -> b"):
-        in_order({"a": ["b"], "b": ["c"], "c": ["b"]})
+        inputs_in_order({"a": "SELECT * FROM b", "b": "SELECT * FROM c", "c": "SELECT * FROM b"})
 
 
 def test_a_table_has_either_sources_or_a_query(problems: Problems) -> None:

@@ -234,7 +234,7 @@ def test_memory_that_is_long_enough_is_not(shop: PlannedShop) -> None:
 def test_short_memory_of_a_source_is_warned_of() -> None:
     warnings = Warnings("shop")
 
-    warnings.look_at_retention("clicks", {"short": parse_duration("4h"), "long": 7 * 86400.0}, ["events"])
+    warnings.look_at_retention("events", "clicks", {"short": parse_duration("4h"), "long": 7 * 86400.0})
 
     assert warnings.of("events") == [
         "clicks: short keeps events for 4h: an outage longer than that loses some"

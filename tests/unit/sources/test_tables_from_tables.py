@@ -17,6 +17,7 @@ from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.engine.run_events import Committed, RunEvent
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.test_file import Sample
@@ -174,6 +175,23 @@ def test_tables_that_cannot_feed_each_other_are_refused(tmp_path: Path, tables: 
         write(tmp_path, 1, text + "  " + tables.replace("{", "{{").replace("}", "}}") + "\n")
 
 
+def test_table_with_a_query_that_is_to_feed_another_is_told_of_once(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "name: shop\nsources: {events: {type: generate, rows: 1}}\ntables:\n  a: {path: a, from: events}\n"
+        "  b: {path: b, query: SELECT * FROM a}\n  c: {path: c, from: b}\n"
+    )
+
+    with pytest.raises(PipelineFileError) as refused:
+        Pipeline.from_file(file)
+
+    (problem,) = refused.value.problems
+    assert (problem.key, problem.message) == (
+        "tables.c.from",
+        "'b' has a `query`, which replaces all its rows; use it in a `query` of this table",
+    )
+
+
 def test_a_source_wins_over_a_table_of_its_name(tmp_path: Path) -> None:
     text = FILE.replace("sources: {{", "sources: {{bronze: {{type: delta, path: other}}, ")
     pipeline = write(tmp_path, 1, text)
@@ -209,7 +227,7 @@ def test_a_run_that_goes_on_follows_within_a_moment_and_stops_clean(tmp_path: Pa
 
     tables = Tables(pipeline)
     flows: list[Flow] = [
-        InlineFlow(tables, name, tmp_path / "s", watch, once=False) for name in pipeline.inputs
+        InlineFlow(tables, name, LocalTasks(), tmp_path / "s", watch, once=False) for name in pipeline.inputs
     ]
     running = threading.Thread(target=Supervisor(pipeline, flows, watch, stop).run, daemon=True)
     running.start()
@@ -255,7 +273,7 @@ def test_a_run_that_goes_on_takes_positions_along_over_versions_without_rows(
     monkeypatch.setattr("lakefeed.engine.flow_run._RECORD_EVERY", 0.1)
     run_inline(pipeline := write(tmp_path, 200))
     stop, tables = threading.Event(), Tables(pipeline)
-    flow: Flow = InlineFlow(tables, "bronze", tmp_path / "s", lambda event: None, once=False)
+    flow: Flow = InlineFlow(tables, "bronze", LocalTasks(), tmp_path / "s", lambda event: None, once=False)
     running = threading.Thread(target=Supervisor(pipeline, [flow], lambda event: None, stop).run, daemon=True)
     running.start()
     DeltaTable(tmp_path / "bronze").optimize.compact()

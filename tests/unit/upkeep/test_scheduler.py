@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed.engine.faultpoints import UPKEEP_POINTS
 from lakefeed.engine.run_events import unwatched
 from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
@@ -21,6 +20,7 @@ from lakefeed.upkeep import scheduler
 from lakefeed.upkeep.jobs import UpkeepJob
 from lakefeed.upkeep.schedule import Schedule
 from lakefeed.upkeep.scheduler import Scheduler, SteadyClock, running
+from support.faultpoints import UPKEEP_POINTS
 from support.upkeep import FIRST_DAY, Kept, orphan, perform_in_a_process
 from support.vectors import allow, mark_everywhere
 

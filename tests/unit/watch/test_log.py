@@ -7,6 +7,7 @@ import sys
 import threading
 
 from lakefeed.watch.log_lines import LogLines
+from support.watched import WatchedRun
 
 BEFORE = """
 import logging
@@ -54,7 +55,7 @@ def test_it_is_turned_off_by_a_handler_or_a_level() -> None:
 
 def test_a_run_that_has_ended_leaves_no_thread_that_waits_for_its_stop() -> None:
     before = {thread.ident for thread in threading.enumerate()}
-    with LogLines(stop=threading.Event()):
+    with LogLines(WatchedRun().state, stop=threading.Event()):
         (waiting,) = [thread for thread in threading.enumerate() if thread.ident not in before]
 
     waiting.join(10)

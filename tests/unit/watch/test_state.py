@@ -99,7 +99,7 @@ def test_what_is_kept_is_bounded_however_long_a_run_lasts() -> None:
     view = run.state.view()
 
     assert (len(view.recent_dead_letters), len(view.happenings), len(view.tables[0].history)) == (8, 40, 8)
-    assert view.tables[0].history[0].version == 299
+    assert view.tables[0].history[0][1].version == 299
 
 
 def test_nothing_that_is_kept_holds_a_secret() -> None:
@@ -166,4 +166,4 @@ def test_lag_is_what_the_source_counts_between_positions() -> None:
     view = run.state.view()
 
     assert view.sources[0].lags == {"0": 5, "1": 2}
-    assert [one.lag for one in view.tables[0].partitions] == [5, 2]
+    assert [one.lag for one in view.tables[0].offsets["clicks"].values()] == [5, 2]

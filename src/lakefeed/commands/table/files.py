@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lakefeed.commands.table.table_command import TableCommand, table_command
+from lakefeed.figures import thousands
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.detail import instant
 from lakefeed.tables.log.data_file import extent, partition_text
@@ -39,7 +40,7 @@ def files(
     rows = [
         (
             f"{one.size:,}",
-            "?" if one.rows is None else f"{one.rows:,}",
+            thousands(one.rows),
             instant(one.modified) or "",
             partition_text(one.partition),
             one.path,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lakefeed.commands.table.table_command import TableCommand, table_command
+from lakefeed.figures import thousands
 from lakefeed.tables.detail import detail
 from lakefeed.tables.detail.detail import Commit
 
@@ -33,4 +34,4 @@ def _rows(one: Commit) -> str:
     if one.rows_added is None and one.rows_removed is None:
         return "?"
     parts = [("+", one.rows_added), ("-", one.rows_removed)]
-    return " ".join(f"{sign}{'?' if count is None else f'{count:,}'}" for sign, count in parts if count != 0)
+    return " ".join(f"{sign}{thousands(count)}" for sign, count in parts if count != 0)

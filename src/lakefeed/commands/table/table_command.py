@@ -20,7 +20,7 @@ from lakefeed.commands.table.options import At, File, Storage
 from lakefeed.errors import TableError, UsageError
 from lakefeed.pipeline.options.paths import location
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.pipeline.secrets import Redactor, secret_strings
+from lakefeed.pipeline.secrets import Redactor, secret_strings, secrets_of
 from lakefeed.stores import open_store
 from lakefeed.tables.operations.operation import Report, operation_info
 from lakefeed.tables.table import LakeTable
@@ -173,8 +173,7 @@ def opened(
         pipeline = Pipeline.from_file(file)
         found, of_the_file = _named(pipeline, path, file)
         options = {**of_the_file, **given}
-        written = pipeline.model_dump(mode="json", by_alias=True, exclude_none=True)
-        secrets |= set(secret_strings(written, (), pipeline.option_paths_from_variables))
+        secrets |= set(secrets_of(pipeline))
     redactor = Redactor(secrets)
     with redactor.guarding():
         yield TableCommand(found, options, redactor, as_json, file, reason)

@@ -27,18 +27,15 @@ class AwaitingSchema:
 
         `was_there`: the table was there when the batch was planned.
         """
-        if events and handle.name not in self._events:
-            self._watch(
-                TableChanged(
-                    handle.name,
-                    f"has no columns yet: no field has a value in {counted(events, 'event')} so far",
-                )
-            )
-        if events:
-            self._handles[handle.name] = handle
-            if was_there:
-                self._there.add(handle.name)
-            self._events[handle.name] = self._events.get(handle.name, 0) + events
+        if not events:
+            return
+        if handle.name not in self._events:
+            text = f"has no columns yet: no field has a value in {counted(events, 'event')} so far"
+            self._watch(TableChanged(handle.name, text))
+        self._handles[handle.name] = handle
+        if was_there:
+            self._there.add(handle.name)
+        self._events[handle.name] = self._events.get(handle.name, 0) + events
 
     def _why(self, name: str) -> str:
         if function := self._handles[name].python:

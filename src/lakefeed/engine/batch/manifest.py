@@ -5,20 +5,21 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from lakefeed import errors
-from lakefeed.columns.widening import merge_proposals
+from lakefeed.columns.widening import merged_proposals
 from lakefeed.engine.run_events import DeadLetterSample
 from lakefeed.errors import BatchFailed
 from lakefeed.events import OffsetRange, PartRead
 from lakefeed.files import WrittenFile
 from lakefeed.handles.progress import Expectations, TableProgress
 from lakefeed.handles.table_plan import TableId
+from lakefeed.tables.detail.shaped import merged_counts
 
 MOST_SAMPLES = 5
 """Dead letters of a table that a task tells about one by one; the others are only counted."""
@@ -71,8 +72,7 @@ class TableManifest:
 
     def expected(self, counts: Mapping[str, Mapping[str, int]], failed: Mapping[str, str]) -> None:
         """Count what became of rows by the rules of `expect`."""
-        for rule, results in counts.items():
-            self.expectations[rule] = added([self.expectations.get(rule, {}), dict(results)])
+        self.expectations = merged_counts(self.expectations, counts)
         self.failed = {**failed, **self.failed}
 
     def new_dead_letters(self, partitions: Collection[str] | None) -> int:
@@ -112,33 +112,17 @@ class Manifest:
 
     def to_json(self) -> str:
         """The manifest as text, for the way through Spark."""
-        return orjson.dumps(
-            {
-                "ranges": [[span.partition, span.start, span.end] for span in self.ranges],
-                "tables": [_table_out(table) for table in self.tables.values()],
-                "read": self.read,
-                "parts": self.parts,
-                "part_errors": self.part_errors,
-                "bytes_read": self.bytes_read,
-                "overfull": self.overfull,
-                "error": _error_out(self.error),
-            }
-        ).decode()
+        ranges = [(span.partition, span.start, span.end) for span in self.ranges]
+        value = {**vars(self), "ranges": ranges, "tables": list(self.tables.values())}
+        return orjson.dumps(value, default=_packed).decode()
 
     @classmethod
     def from_json(cls, text: str) -> Manifest:
         """Read back what `to_json` wrote."""
         value = orjson.loads(text)
-        return cls(
-            ranges=[OffsetRange(*span) for span in value["ranges"]],
-            tables={one.table: one for one in map(_table_in, value["tables"])},
-            read=value["read"],
-            parts=value["parts"],
-            part_errors=value["part_errors"],
-            bytes_read=value["bytes_read"],
-            overfull=value["overfull"],
-            error=_error_in(value["error"]),
-        )
+        value["ranges"] = [OffsetRange(*span) for span in value["ranges"]]
+        value["tables"] = {one.table: one for one in map(_unpacked_table, value["tables"])}
+        return cls(**value | {"error": _unpacked_error(value["error"])})
 
 
 def check_covered(planned: list[OffsetRange], manifests: list[Manifest]) -> None:
@@ -190,25 +174,17 @@ def merged(manifests: list[Manifest]) -> dict[TableId, TableManifest]:
             known.expected(one.expectations, one.failed)
             known.without_columns += one.without_columns
             known.error = known.error or one.error
-            if one.proposal is not None:
-                known.proposal = _both(known.proposal, one.proposal)
-            known.returned = _both(known.returned, one.returned)
+            known.proposal = merged_proposals(known.proposal, one.proposal)
+            known.returned = merged_proposals(known.returned, one.returned)
             known.taken += one.taken
     return found
 
 
-def _both(one: pa.Schema | None, other: pa.Schema | None) -> pa.Schema | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return merge_proposals(one, other)
-
-
-def added(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """The sum of each key."""
-    total: dict[str, int] = {}
+    total = Counter[str]()
     for one in counts:
-        for key, value in one.items():
-            total[key] = total.get(key, 0) + value
+        total.update(one)
     return total
 
 
@@ -235,66 +211,31 @@ def largest(manifests: list[Manifest]) -> tuple[int, int]:
     return max(counts, key=lambda count: count[1] / max(1, count[0]))
 
 
-def _table_out(table: TableManifest) -> dict[str, Any]:
-    return {
-        "table": table.table.table,
-        "key": table.table.key,
-        "files": [asdict(file) for file in table.files],
-        "dead_letter_files": [asdict(file) for file in table.dead_letter_files],
-        "dead_letters": table.dead_letters,
-        "refusals": table.refusals,
-        "refused_parts": table.refused_parts,
-        "samples": [asdict(sample) for sample in table.samples],
-        "newest": table.newest,
-        "skipped": table.skipped,
-        "filtered": table.filtered,
-        "expectations": table.expectations,
-        "failed": table.failed,
-        "proposal": _schema_out(table.proposal),
-        "returned": _schema_out(table.returned),
-        "taken": table.taken,
-        "without_columns": table.without_columns,
-        "error": _error_out(table.error),
-    }
+def _packed(value: Any) -> Any:
+    """What JSON has no word for."""
+    if isinstance(value, pa.Schema):
+        return base64.b64encode(value.serialize()).decode()
+    assert isinstance(value, errors.LakefeedError)
+    return {"class": type(value).__name__, "text": str(value), "trace": getattr(value, "traceback", "")}
 
 
-def _table_in(value: dict[str, Any]) -> TableManifest:
-    return TableManifest(
-        table=TableId(value["table"], tuple(value["key"])),
-        files=[WrittenFile(**file) for file in value["files"]],
-        dead_letter_files=[WrittenFile(**file) for file in value["dead_letter_files"]],
-        dead_letters=value["dead_letters"],
-        refusals=value["refusals"],
-        refused_parts=value["refused_parts"],
-        samples=[DeadLetterSample(**sample) for sample in value["samples"]],
-        newest=value["newest"],
-        skipped=value["skipped"],
-        filtered=value["filtered"],
-        expectations=value["expectations"],
-        failed=value["failed"],
-        proposal=_schema_in(value["proposal"]),
-        returned=_schema_in(value["returned"]),
-        taken=value["taken"],
-        without_columns=value["without_columns"],
-        error=_error_in(value["error"]),
-    )
+def _unpacked_table(value: dict[str, Any]) -> TableManifest:
+    table = TableManifest(**value)
+    table.table = TableId(value["table"]["table"], tuple(value["table"]["key"]))
+    table.files = [WrittenFile(**file) for file in value["files"]]
+    table.dead_letter_files = [WrittenFile(**file) for file in value["dead_letter_files"]]
+    table.samples = [DeadLetterSample(**sample) for sample in value["samples"]]
+    table.proposal = _unpacked_schema(value["proposal"])
+    table.returned = _unpacked_schema(value["returned"])
+    table.error = _unpacked_error(value["error"])
+    return table
 
 
-def _schema_out(schema: pa.Schema | None) -> str | None:
-    return None if schema is None else base64.b64encode(schema.serialize()).decode()
-
-
-def _schema_in(packed: str | None) -> pa.Schema | None:
+def _unpacked_schema(packed: str | None) -> pa.Schema | None:
     return None if packed is None else pa.ipc.read_schema(pa.py_buffer(base64.b64decode(packed)))
 
 
-def _error_out(error: errors.LakefeedError | None) -> dict[str, str] | None:
-    if error is None:
-        return None
-    return {"class": type(error).__name__, "text": str(error), "trace": getattr(error, "traceback", "")}
-
-
-def _error_in(value: dict[str, str] | None) -> errors.LakefeedError | None:
+def _unpacked_error(value: dict[str, str] | None) -> errors.LakefeedError | None:
     if value is None:
         return None
     kind: type[errors.LakefeedError] = getattr(errors, value["class"])

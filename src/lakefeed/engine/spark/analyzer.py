@@ -11,11 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakefeed.engine.spark.java import require_java
-from lakefeed.engine.spark.session import existing_session
+from lakefeed.engine.spark.session import QUICK_JVM, existing_session
 from lakefeed.handles.shaping import Rules
 from lakefeed.sql.projection import Projection
 
-_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _lock = threading.Lock()
 _bare: list[Any] = []
 """The gateway to the bare JVM of this process, which ends with the process."""
@@ -54,7 +53,7 @@ def _launched() -> Any:
     if home := slim_home():
         os.environ.setdefault("SPARK_HOME", home)
     # Half of the time that it takes otherwise: 2.9 seconds of CPU for the first answer, not 5.3.
-    options = f"{_OPTIONS} {ClassArchive(java).found()}"
+    options = f"{QUICK_JVM} {ClassArchive(java).found()}"
     conf = SparkConf(loadDefaults=False).set("spark.driver.extraJavaOptions", options)
     conf.set("spark.driver.memory", "512m").set("spark.master", "local[1]")
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

@@ -26,7 +26,7 @@ _log = logging.getLogger("lakefeed")
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 # The JVM only plans and schedules, the work is Arrow's: quick compilation and a small collector start sooner.
-_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 DRIVER_MEMORY = "1g"
 
@@ -176,6 +176,6 @@ def _settings(master: str, conf: Mapping[str, str], log: Path, archive: str) -> 
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     logging = files("lakefeed.engine.spark").joinpath("log4j2.properties")
     # In quotes, as a folder's name may hold a space.
-    options = f'"-Dlog4j2.configurationFile={logging}" "-Dlakefeed.log={log}" {_JVM} {archive}'
+    options = f'"-Dlog4j2.configurationFile={logging}" "-Dlakefeed.log={log}" {QUICK_JVM} {archive}'
     given = conf.get("spark.driver.extraJavaOptions", "")
     return {**settings, **conf, "spark.driver.extraJavaOptions": f"{options} {given}".strip()}

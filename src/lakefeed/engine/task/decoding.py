@@ -105,15 +105,6 @@ def key_column(source: Source, changes: ChangePlan | None, rename: Mapping[str, 
     return {new: old for old, new in rename.items()}.get(changes.keys[0], changes.keys[0])
 
 
-def key_decoder(source: Source, columns: pa.Schema, column: str | None) -> KeyDecoder | None:
-    """The decoder of keys into these columns, if there are any to decode; `column` is of `key_column`."""
-    format = source.key_format
-    if column is None or format is None:
-        return None
-    assert isinstance(format, Format)
-    return KeyDecoder(format, columns, column)
-
-
 def payloads_of(events: Events, indexes: Sequence[int]) -> list[bytes | None]:
     """What dead letters keep of events: their bytes, or their columns as the text of a JSON object."""
     if events.refused:

@@ -128,9 +128,8 @@ class _ReadingTask(TableTask):
         self._planned = serial.planned
         self._out: list[pa.RecordBatch] = []
 
-    @staticmethod
-    def steps(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None) -> list[Step]:
-        return event_steps(table, dropped)
+    def _made_steps(self, dropped: Sequence[pa.Field]) -> list[Step]:
+        return event_steps(self.table, dropped)
 
     def taken_out(self) -> list[pa.RecordBatch]:
         """The rows that have come since the last time."""
@@ -147,8 +146,8 @@ class _ReadingTask(TableTask):
 class _WritingTask(TableTask):
     """A table's way from Spark's operators to its files."""
 
-    @staticmethod
-    def steps(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None) -> list[Step]:
+    def _made_steps(self, dropped: Sequence[pa.Field]) -> list[Step]:
+        table = self.table
         assert table.projection is not None
         shaped = sql_steps(table, BySpark(table.projection))
         return [RefuseThrown(table.projection), *shaped, *table_steps(table)]

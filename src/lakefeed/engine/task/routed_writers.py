@@ -20,7 +20,8 @@ from lakefeed.rows.conform import conformed
 from lakefeed.rows.route import key_of, lacking, part
 from lakefeed.stores import open_store
 
-_CLOSED_AT_ONCE = 8
+CLOSED_AT_ONCE = 8
+"""Tables of a route whose files are finished side by side, as each waits for the disk."""
 
 
 class RoutedWriters:
@@ -98,8 +99,7 @@ class RoutedWriters:
         """Finish every file; returns what was written or is to be changed first, by table."""
         found = {table: TableManifest(table, proposal=columns) for table, columns in self._proposals.items()}
         tables = [TableId(self._table.name, key) for key in self._writers]
-        # Side by side, as each waits for the disk.
-        with ThreadPoolExecutor(max_workers=_CLOSED_AT_ONCE) as pool:
+        with ThreadPoolExecutor(max_workers=CLOSED_AT_ONCE) as pool:
             written = pool.map(TableWriter.close, self._writers.values())
             for table, files in zip(tables, written, strict=True):
                 found[table] = TableManifest(table, files=files, events=self._events.get(table.key, []))

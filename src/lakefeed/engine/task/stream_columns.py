@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.widening import merge_proposals
+from lakefeed.columns.widening import merged_proposals
 from lakefeed.engine.task.decoding import EventDecoder
 from lakefeed.events import Events
 from lakefeed.formats import Decoded, Format, Rules
@@ -77,20 +77,23 @@ class StreamColumnsDecoder(EventDecoder):
             for field in self._columns
         ]
         refused = [*decoded.refused, *(replace(one, index=int(kept[one.index])) for one in fitted.refused)]
-        unknown = [one for one in (decoded.unknown, fitted.unknown) if one is not None]
         return Decoded(
             pa.RecordBatch.from_arrays(columns, names=self._columns.names) if columns else rows,
             sorted(refused, key=lambda one: one.index),
-            merge_proposals(*unknown) if len(unknown) == 2 else unknown[0] if unknown else None,
+            merged_proposals(decoded.unknown, fitted.unknown),
             rescued,
             decoded.skipped,
         )
 
 
 def decoder_of(
-    source: Source, format: Format, columns: pa.Schema, rules: Rules, keys: KeyDecoder | None
+    source: Source, format: Format, columns: pa.Schema, rules: Rules, key: str | None
 ) -> EventDecoder:
-    """What decodes the events of a source for one table."""
+    """What decodes the events of a source for one table; `key` is of `key_column`."""
+    keys: KeyDecoder | None = None
+    if key is not None:
+        assert isinstance(source.key_format, Format)
+        keys = KeyDecoder(source.key_format, columns, key)
     if source.has_stream_columns:
         return StreamColumnsDecoder(source, format, columns, rules, keys)
     return EventDecoder(format, columns, rules, keys)

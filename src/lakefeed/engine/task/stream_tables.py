@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-import pyarrow as pa
-
-from lakefeed.columns.widening import merge_proposals
+from lakefeed.columns.widening import merged_proposals
 from lakefeed.engine.batch.manifest import Manifest, TableManifest, merged
 from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.task.routed_writers import CLOSED_AT_ONCE
 from lakefeed.engine.task.table_task import TableTask
 from lakefeed.errors import TableError
 from lakefeed.events import Events, OffsetRange
@@ -19,8 +18,6 @@ from lakefeed.handles.table_plan import TableId, TablePlan
 from lakefeed.pipeline.options.route import Key
 from lakefeed.rows import Rows
 from lakefeed.rows.route import key_of
-
-_CLOSED_AT_ONCE = 8
 
 
 class StreamTables:
@@ -34,7 +31,8 @@ class StreamTables:
         self, plan: FlowPlan, table: TablePlan, ranges: Sequence[OffsetRange], serial: Serial | None
     ) -> None:
         assert table.route is not None
-        self._plan, self._ranges, self._serial = plan, ranges, serial
+        self.given = plan, ranges, serial
+        """What every task of a table is made of."""
         self.table, self._route = table, table.route
         self._tasks: dict[str, _StreamTask] = {}
         streams = {plan.source.stream_of(span.partition) for span in ranges}
@@ -69,14 +67,11 @@ class StreamTables:
             )
         return task
 
-    def _front(self) -> TablePlan:
-        return replace(self.table, route=None)
-
     def _own(self, key: Key) -> TablePlan:
         """How one table takes its events; where it is not there, their columns are only looked at."""
         known = self.table.routed.get(key)
         if known is None:
-            return self._front()
+            return replace(self.table, route=None)
         assert known.plan is not None
         front = self.table
         return replace(
@@ -87,11 +82,6 @@ class StreamTables:
             storage=front.storage,
             pending=front.pending,
         )
-
-    @property
-    def given(self) -> tuple[FlowPlan, Sequence[OffsetRange], Serial | None]:
-        """What every task of a table is made of."""
-        return self._plan, self._ranges, self._serial
 
     @property
     def is_changing(self) -> bool:
@@ -122,8 +112,7 @@ class StreamTables:
     def close(self) -> dict[TableId, TableManifest]:
         """Finish the files; what was done for each table, and what was refused for the route."""
         front = TableId(self.table.name)
-        # Side by side, as each waits for the disk.
-        with ThreadPoolExecutor(max_workers=_CLOSED_AT_ONCE) as pool:
+        with ThreadPoolExecutor(max_workers=CLOSED_AT_ONCE) as pool:
             closed = [one[front] for one in pool.map(TableTask.close, self._tasks.values())]
         failed = next((one for one in closed if one.error), None)
         if failed is not None:
@@ -138,8 +127,7 @@ class StreamTables:
                 own.files += one.files
                 own.events += task.written
                 own.newest = one.newest if own.newest is None else max(own.newest, one.newest or 0.0)
-                if one.proposal is not None:
-                    own.proposal = merge_proposals(own.proposal or pa.schema([]), one.proposal)
+                own.proposal = merged_proposals(own.proposal, one.proposal)
         return found
 
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.widening import merge_proposals
+from lakefeed.columns.widening import merged_proposals
 from lakefeed.engine.batch.manifest import TableManifest
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.task.dead_letter_writer import DeadLetterWriter, count, count_parts
-from lakefeed.engine.task.decoding import key_column, key_decoder
+from lakefeed.engine.task.decoding import key_column
 from lakefeed.engine.task.routed_writers import RoutedWriters
 from lakefeed.engine.task.steps import event_steps, steps_for
 from lakefeed.engine.task.stream_columns import decoder_of
@@ -45,10 +45,9 @@ class TableTask:
         columns = pa.schema([field for field in columns if field.name not in table.rules.dropped])
         key = key_column(plan.source, table.changes, table.rename)
         self.wants = columns, table.rules, key
-        keys = key_decoder(plan.source, columns, key)
-        self.decoder = decoder_of(plan.source, plan.format, columns, table.rules, keys)
+        self.decoder = decoder_of(plan.source, plan.format, columns, table.rules, key)
         self._dropped = dropped
-        self._steps = self.steps(table, dropped, serial)
+        self._steps = self._made_steps(dropped)
         self._plan = plan
         self._pending = {
             (span.partition, offset, moment, number)
@@ -60,10 +59,9 @@ class TableTask:
         self._dead_letters: DeadLetterWriter | None = None
         self._result = TableManifest(TableId(table.name))
 
-    @staticmethod
-    def steps(table: TablePlan, dropped: Sequence[pa.Field], serial: Serial | None) -> list[Step]:
+    def _made_steps(self, dropped: Sequence[pa.Field]) -> list[Step]:
         """What rows pass on their way."""
-        return steps_for(table, dropped, serial)
+        return steps_for(self.table, dropped, self._serial)
 
     def taker(self, events: Events) -> TableTask:
         """Who takes these events."""
@@ -155,8 +153,7 @@ class TableTask:
         self._result = TableManifest(TableId(self.table.name), error=error)
 
     def _propose(self, unknown: pa.Schema) -> None:
-        known = self._result.proposal
-        self._result.proposal = unknown if known is None else merge_proposals(known, unknown)
+        self._result.proposal = merged_proposals(self._result.proposal, unknown)
         for writer in (self._rows, self._routes):
             if writer:
                 writer.abort()
@@ -210,8 +207,7 @@ class TableTask:
     def _return(self, unknown: pa.Schema | None) -> None:
         """Propose columns that the function returns and nobody knows."""
         if unknown is not None:
-            known = self._result.returned
-            self._result.returned = unknown if known is None else merge_proposals(known, unknown)
+            self._result.returned = merged_proposals(self._result.returned, unknown)
             self._propose(_NO_COLUMNS)
 
     def _shape(self, rows: Rows) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -263,15 +263,3 @@ def typed(text: str) -> Any:
         if repr(number) == text and text not in ("nan", "inf", "-inf"):
             return number
     return WrittenNumber(text) if _JSON_NUMBER.fullmatch(text) else text
-
-
-def scalars(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every scalar of some data, with its path."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from scalars(item, (*path, key))
-    elif isinstance(value, list):
-        for at, item in enumerate(value):
-            yield from scalars(item, (*path, at))
-    else:
-        yield path, value

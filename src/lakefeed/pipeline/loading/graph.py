@@ -25,16 +25,12 @@ class Graph:
         return self._reads.get(source)
 
     def sources_before(self, source: str) -> set[str]:
-        """The sources that must have been read before this one, so that it brings all that is there."""
-        table = self.table_read_by(source)
-        return set() if table is None else self.sources_of([table])
-
-    def sources_of(self, tables: Iterable[str]) -> set[str]:
-        """The sources that feed some tables: these must have been read before what the tables hold counts.
+        """The sources that must have been read before this one, so that it brings all that is there.
 
         Those in turn wait for theirs.
         """
-        return {source for table in tables for source in self._fed_by[table]}
+        table = self.table_read_by(source)
+        return set() if table is None else set(self._fed_by[table])
 
     def fed_from(self, table: str) -> list[str]:
         """The tables that a table feeds."""

@@ -13,13 +13,20 @@ from pydantic import ValidationError
 from lakefeed.errors import PipelineFileError, Problem
 from lakefeed.pipeline.loading.checks.consistency import FieldProblem, consistency_problems, dotted
 from lakefeed.pipeline.loading.companion import add_tests, companion_of
-from lakefeed.pipeline.loading.document import Document, Unset, read_document, scalars
+from lakefeed.pipeline.loading.document import Document, Unset, read_document
 from lakefeed.pipeline.loading.messages import field_problems, scrubbed
 from lakefeed.pipeline.loading.outline import Outline
 from lakefeed.pipeline.loading.overrides import apply_override
 from lakefeed.pipeline.options.paths import FileContext
 from lakefeed.pipeline.pipeline import Lines, Pipeline
-from lakefeed.pipeline.secrets import Redactor, in_option_map, is_secret_at, mask_urls, secret_strings
+from lakefeed.pipeline.secrets import (
+    Redactor,
+    in_option_map,
+    is_secret_at,
+    mask_urls,
+    scalars,
+    secret_strings,
+)
 from lakefeed.text import did_you_mean, shown
 
 _LARGEST_FILE = 1024**2

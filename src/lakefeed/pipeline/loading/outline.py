@@ -84,26 +84,19 @@ class Outline:
     """The sources and the tables that each test names."""
     streams: dict[str, tuple[str, ...] | None]
     """The streams of each source; None where the file does not name them."""
-    patterns: dict[str, tuple[str, ...] | None]
-    """Names and wild cards of them; None where the file has none."""
+    sound: Mapping[str, Connector]
+    """The sources that can be read."""
     reads: dict[str, str]
     """The tables that sources read, or that are named as sources themselves."""
     envelopes: frozenset[str] = frozenset()
     """The sources whose events are changes, with a key of their own."""
-    key_formats: Mapping[str, str] = field(default_factory=dict)
-    """The type of the format that keys are read by, of each source where they delete."""
     feeds: frozenset[str] = frozenset()
     """Those among them that read the change data feed of a Delta table."""
-    journals: Mapping[str, str] = field(default_factory=dict)
-    """Where sources keep events that they have answered for."""
-    shared: frozenset[str] = frozenset()
-    """The sources whose partitions several processes share."""
-    formats: Mapping[str, bool] = field(default_factory=dict)
-    """Sound sources, and whether their payloads are objects in which fields can be set."""
-    folders: Mapping[str, str] = field(default_factory=dict)
-    """The folders whose files sources read."""
-    removing: frozenset[str] = frozenset()
-    """The sources that remove files which they have read."""
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """The sources whose partitions several processes share."""
+        return frozenset(name for name, one in self.sound.items() if one.shares_partitions)
 
     def feeds_table(self, name: str) -> bool:
         """Whether all sources of a table read a change data feed."""
@@ -143,19 +136,19 @@ class Outline:
             dead_letters = sibling(neighbour, f"{name}_dead_letters")
         tests = {name: _named_in(_mapping(case)) for name, case in _mapping(data.get("tests")).items()}
         models = {name: _valid(_SOURCE, value, context) for name, value in _mapping(sources).items()}
-        streams = {name: None if one is None else one.known_streams() for name, one in models.items()}
+        sound: dict[str, Connector] = {name: one for name, one in models.items() if one is not None}
+        streams = {name: sound[name].known_streams() if name in sound else None for name in models}
         named = tuple(sources) if isinstance(sources, dict) else None
         wanted = {name: table.sources or () for name, table in tables.items()}
         reads = tables_read(
-            {name: one.reads_table() for name, one in models.items() if one is not None},
+            {name: one.reads_table() for name, one in sound.items()},
             {name: table.path for name, table in tables.items() if table.path},
         )
         feeding = feeding_tables(named or (), wanted)
         reads |= {name: name for name in feeding}
         streams |= dict.fromkeys(feeding, ())
-        changes = [name for name, one in models.items() if one is not None and one.brings_changes]
-        keys = {name: one.key_format.type for name, one in models.items() if one and one.key_format}
-        feeds = [name for name, one in models.items() if one is not None and one.is_change_feed]
+        changes = [name for name, one in sound.items() if one.brings_changes]
+        feeds = [name for name, one in sound.items() if one.is_change_feed]
         followed = [name for name in feeding if tables[name].mode in CHANGING]
         return cls(
             named,
@@ -163,36 +156,16 @@ class Outline:
             dead_letters,
             tests,
             streams,
-            {name: None if one is None else one.stream_patterns() for name, one in models.items()},
+            sound,
             reads,
             frozenset([*changes, *followed]),
-            keys,
             frozenset([*feeds, *followed]),
-            _journals(models),
-            frozenset(name for name, one in models.items() if one and one.shares_partitions),
-            _have_objects(models),
-            *_folders(models),
         )
 
 
 def _named_in(case: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The sources and the tables that a test names."""
     return tuple(_mapping(case.get("events"))), tuple(_mapping(case.get("tables")))
-
-
-def _have_objects(sources: Mapping[str, Connector | None]) -> dict[str, bool]:
-    formats = {name: getattr(one, "format", None) for name, one in sources.items() if one}
-    return {name: bool(getattr(one, "has_objects", False)) for name, one in formats.items()}
-
-
-def _journals(sources: Mapping[str, Connector | None]) -> dict[str, str]:
-    return {name: path for name, one in sources.items() if one and (path := one.keeps_events_at())}
-
-
-def _folders(sources: Mapping[str, Connector | None]) -> tuple[dict[str, str], frozenset[str]]:
-    """The folders whose files sources read, and the sources that take files away."""
-    folders = {name: folder for name, one in sources.items() if one and (folder := one.reads_folder())}
-    return folders, frozenset(name for name, one in sources.items() if one and one.takes_away())
 
 
 def _mapping(value: object) -> dict[str, Any]:

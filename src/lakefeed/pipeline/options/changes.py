@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Literal
 
 import pyarrow as pa
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from lakefeed.columns.column_types import type_text
 from lakefeed.columns.names import ColumnName
-from lakefeed.pipeline.section import Section, as_list, without_repeats
+from lakefeed.pipeline.section import NAMES, Section, as_list, without_repeats
 from lakefeed.text import did_you_mean
 from lakefeed.units import Duration
 
@@ -40,7 +40,7 @@ ColumnNames = Annotated[
     tuple[ColumnName, ...],
     BeforeValidator(as_list),
     AfterValidator(without_repeats),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+    NAMES,
 ]
 """A column, or a list of them."""
 

@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 from lakefeed.columns.column_types import METADATA
 from lakefeed.columns.names import column_name_problem
+from lakefeed.pipeline.section import without_repeats
 from lakefeed.text import shown, suggestion
 
 DOCUMENT = "as"
@@ -61,11 +62,10 @@ def _check(value: Any) -> Any:
 
 
 def _check_names(names: list[Any] | tuple[Any, ...]) -> None:
-    for index, name in enumerate(names):
+    for name in names:
         if name not in METADATA.names:
             raise ValueError(f"unknown metadata column {shown(name)}{suggestion(str(name), METADATA.names)}")
-        if name in names[:index]:
-            raise ValueError(f"names '{name}' twice")
+    without_repeats(tuple(names))
 
 
 def _check_columns(columns: list[Any]) -> None:

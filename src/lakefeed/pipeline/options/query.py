@@ -87,12 +87,21 @@ def table_of(relation: str, tables: Sequence[str]) -> str | None:
     return next((name for name in tables if name.casefold() == relation.casefold()), None)
 
 
-def in_order(inputs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Tables with queries so that each comes behind those that it reads. Raises ValueError for a circle."""
+def inputs_in_order(queries: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """Tables with queries and the tables that they read, each behind those that it reads.
+
+    `queries` has all tables. Raises ValueError for a circle.
+    """
+    names = list(queries)
+    inputs = {
+        name: [found for each in relations(query) if (found := table_of(each, names))]
+        for name, query in queries.items()
+        if query
+    }
     ordered: list[str] = []
     for name in inputs:
         _visit(name, inputs, [], ordered)
-    return ordered
+    return {name: inputs[name] for name in ordered}
 
 
 def _visit(name: str, inputs: Mapping[str, Sequence[str]], way: list[str], ordered: list[str]) -> None:

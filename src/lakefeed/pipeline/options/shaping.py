@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler, WithJsonSchema
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from lakefeed.pipeline.section import Section, as_list
+from lakefeed.pipeline.section import SOME_NAMES, Section, as_list
 from lakefeed.sql.projection import Otherwise
 from lakefeed.text import shown
 
@@ -50,9 +48,7 @@ Select = Annotated[
     tuple[Sql, ...],
     BeforeValidator(as_list),
     AfterValidator(_check_items),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-    ),
+    SOME_NAMES,
 ]
 FunctionName = Annotated[str, AfterValidator(_check_function)]
 
@@ -72,21 +68,13 @@ class Expectation(Section):
     )
 
 
-class _Short:
-    """Lets a rule be given as its condition alone."""
-
-    def __get_pydantic_json_schema__(
-        self, inner: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {"anyOf": [{"type": "string"}, handler(inner)]}
-
-
 def _as_rule(value: Any) -> Any:
     return {"that": value} if isinstance(value, str) else value
 
 
 Expect = dict[
-    Annotated[str, AfterValidator(_check_rule)], Annotated[Expectation, BeforeValidator(_as_rule), _Short()]
+    Annotated[str, AfterValidator(_check_rule)],
+    Annotated[Expectation, BeforeValidator(_as_rule, json_schema_input_type=str | Expectation)],
 ]
 """Rules by name; a rule is its condition, or a condition and what happens otherwise."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import stored
 from lakefeed.columns.inferred import events_seen, inferred_lines
-from lakefeed.columns.widening import merge_fields, merge_proposals
+from lakefeed.columns.widening import merge_fields, merged_proposals
 from lakefeed.dead_letters.pending import foreseen
+from lakefeed.engine.batch.manifest import added
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, lowest
@@ -25,9 +26,8 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
 from lakefeed.reports.outstanding import young_words
 from lakefeed.reports.plan.column_words import added_columns, column_words
-from lakefeed.reports.plan.query import plan_query
+from lakefeed.reports.plan.query import plan_refresh
 from lakefeed.reports.plan.sample import (
-    SampleOutcome,
     alike,
     by_table,
     read_sample,
@@ -35,7 +35,7 @@ from lakefeed.reports.plan.sample import (
     sampled_projection,
     take_sample,
 )
-from lakefeed.reports.plan.shaped_sample import shaping_lines, way
+from lakefeed.reports.plan.shaped_sample import SampleOutcome, shaping_lines, way
 from lakefeed.reports.plan.starts import Starts
 from lakefeed.reports.plan.warnings import Warnings
 from lakefeed.sources import Source, SourceClient, source_of
@@ -150,7 +150,7 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
         plan = plans[name]
         with _refusing(plan):
             if name in queries:
-                plan_query(tables, handle, plan)
+                _plan_query(tables, handle, plan)
             else:
                 _plan_table(handle, plan, samples.get(name, []))
         warnings.look_at_sample(handle, samples.get(name, []))
@@ -238,7 +238,7 @@ def _warn_of_retention(
     kept = client.retention()
     for name, handle in handles.items():
         own = {one: seconds for one, seconds in kept.items() if handle.spec and handle.spec.takes(one)}
-        warnings.look_at_retention(source, own, [name])
+        warnings.look_at_retention(name, source, own)
     for name, start in starts.items():
         warnings.look_at_age(name, source, kept, client.age(start))
 
@@ -249,33 +249,27 @@ def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOut
     if plan.action == ROUTE:
         return None
     plan.sampled = sum(one.events for one in samples)
-    for one in samples:
-        for code, count in one.dead_letters.items():
-            plan.sampled_dead_letters[code] = plan.sampled_dead_letters.get(code, 0) + count
+    plan.sampled_dead_letters = added(one.dead_letters for one in samples)
     _plan_shaping(handle, plan, samples)
     table = handle.look()
-    new = _merged(one.new_columns for one in samples)
+    new = merged_proposals(*(one.new_columns for one in samples))
     if new is not None:
         refuse_too_wide(handle.name, handle.events(), new)
         plan.seen = inferred_lines(new, handle.spec.evolve.type_change)
         plan.seen_in = events_seen(new)
     if handle.spec.reshapes:
         # The columns are others than those that the events show.
-        plan.seen, returned = [], _merged(one.returned for one in samples)
+        plan.seen, returned = [], merged_proposals(*(one.returned for one in samples))
         return _plan_reshaped(handle, plan, table, new, returned)
     if table is None:
         return _plan_creation(handle, plan, new)
     if new is not None:
         refuse_new_columns(handle, new)
     lacking = handle.changes(table)
-    plan.replaces = _replaced(handle, table)
     names = {column.name for column in lacking}
     seen = [column for column in stored(new) if column.name not in names] if new is not None else []
-    plan.columns = added_columns(table, [*lacking, *seen])
     plan.inferred = bool(seen)
-    plan.properties = _changed(handle, table)
-    plan.action = "alter" if plan.columns or plan.properties else "nothing"
-    return None
+    return _plan_alteration(handle, plan, table, [*lacking, *seen])
 
 
 def _plan_shaping(handle: TableHandle, plan: PlannedTable, samples: list[SampleOutcome]) -> None:
@@ -309,9 +303,7 @@ def _plan_reshaped(
     lacking = handle.changes(table)
     if plan.inferred:
         lacking = handle.lacking(table, handle.grown(new or pa.schema([]), returned)[0])
-    plan.columns, plan.replaces = added_columns(table, lacking), _replaced(handle, table)
-    plan.properties = _changed(handle, table)
-    plan.action = "alter" if plan.columns or plan.properties else "nothing"
+    _plan_alteration(handle, plan, table, lacking)
 
 
 def _replaced(handle: TableHandle, table: LakeTable) -> str | None:
@@ -347,17 +339,24 @@ def _refuse_to_create(handle: TableHandle, plan: PlannedTable) -> bool:
     return False
 
 
-def _merged(proposals: Iterable[pa.Schema | None]) -> pa.Schema | None:
-    found: pa.Schema | None = None
-    for one in proposals:
-        if one is not None:
-            found = one if found is None else merge_proposals(found, one)
-    return found
+def _plan_query(tables: Tables, handle: TableHandle, plan: PlannedTable) -> None:
+    table = handle.look()
+    if table is None and _refuse_to_create(handle, plan):
+        return
+    if table is not None:
+        handle.changes(table)
+        _plan_alteration(handle, plan, table, [])
+    plan_refresh(tables, handle, plan, table)
 
 
-def _changed(handle: TableHandle, table: LakeTable) -> dict[str, str]:
-    have = table.properties
-    return {key: value for key, value in _wanted_properties(handle).items() if have.get(key) != value}
+def _plan_alteration(
+    handle: TableHandle, plan: PlannedTable, table: LakeTable, columns: list[pa.Field]
+) -> None:
+    """What a table that is there would get: these columns, and properties of the file that it has not."""
+    have, wanted = table.properties, _wanted_properties(handle)
+    plan.columns, plan.replaces = added_columns(table, columns), _replaced(handle, table)
+    plan.properties = {key: value for key, value in wanted.items() if have.get(key) != value}
+    plan.action = "alter" if plan.columns or plan.properties else "nothing"
 
 
 def _wanted_properties(handle: TableHandle) -> dict[str, str]:

@@ -12,6 +12,7 @@ from lakefeed.handles.query.inputs import Inputs
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.reports.plan.column_words import added_columns, column_words
+from lakefeed.tables.table import LakeTable
 from lakefeed.text import counted, listed
 
 if TYPE_CHECKING:
@@ -29,23 +30,8 @@ def _plan_columns(tables: Tables, handle: TableHandle, plan: PlannedTable, names
         plan.columns, plan.action = added_columns(handle.table, new), "alter"
 
 
-def plan_query(tables: Tables, handle: TableHandle, plan: PlannedTable) -> None:
+def plan_refresh(tables: Tables, handle: TableHandle, plan: PlannedTable, table: LakeTable | None) -> None:
     """Whether the query of a table would be run, and why."""
-    table = handle.look()
-    if table is None:
-        assert handle.spec is not None
-        if not handle.spec.create:
-            plan.refused = f"there is no Delta table at {handle.path} and `create` is false"
-            return
-        plan.action, plan.properties = "create", dict(handle.spec.properties)
-    else:
-        handle.changes(table)
-        assert handle.spec is not None
-        have = table.properties
-        plan.properties = {
-            key: value for key, value in handle.spec.properties.items() if have.get(key) != value
-        }
-        plan.action = "alter" if plan.properties else "nothing"
     names = inputs_of(bare_jvm(), tables.pipeline, handle.name)
     standing = Inputs(tables, handle.name, names).stand(table.transactions if table else {})
     if not standing.missing:

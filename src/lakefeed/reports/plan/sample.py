@@ -2,64 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import reduce
 
 import pyarrow as pa
 
-from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.batch.manifest import added
+from lakefeed.columns.widening import merge_proposals, merged_proposals
 from lakefeed.engine.batch.plan import format_of, spans
-from lakefeed.engine.task.decoding import EventDecoder, key_column, key_decoder
+from lakefeed.engine.task.decoding import EventDecoder, key_column
 from lakefeed.engine.task.stream_columns import decoder_of
 from lakefeed.errors import TableError
-from lakefeed.events import Events, Offsets, Refused
-from lakefeed.formats import Decoded, Rules
+from lakefeed.events import Events, Offsets
+from lakefeed.formats import Rules
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.route import Key
-from lakefeed.reports.plan.shaped_sample import shape_sample
+from lakefeed.reports.plan.shaped_sample import SampleOutcome, shape_sample
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.rows.rename import as_in_events, as_in_table
 from lakefeed.rows.route import key_of
 from lakefeed.sources import Allowance, Source, SourceClient
 from lakefeed.sources.subscription import has_types_by_stream
 from lakefeed.sql.projection import Projection
+from lakefeed.tables.detail.shaped import merged_counts
 
 _MOST_EVENTS = 1_000
 _MOST_PARTITIONS = 50
-_MOST_ERRORS = 200
 _MOST_BYTES = 32 * 2**20
-
-
-@dataclass
-class SampleOutcome:
-    """What some of the waiting events would become in one table."""
-
-    events: int = 0
-    dead_letters: dict[str, int] = field(default_factory=dict)
-    """By code."""
-    errors: list[str] = field(default_factory=list)
-    """What some of the events were told that do not fit the columns."""
-    misfits: Counter[str] = field(default_factory=Counter)
-    """By the column that refused them."""
-    new_columns: pa.Schema | None = None
-    partitions: int = 0
-    """Different values of `partition_by` among the rows."""
-    rows: int = 0
-    filtered: int = 0
-    expectations: Expectations = field(default_factory=dict)
-    returned: pa.Schema | None = None
-    """Columns that the user's function has returned, and the table has not."""
-    projection: Projection | None = None
-
-    @property
-    def refused(self) -> int:
-        """All that would become dead letters."""
-        return sum(self.dead_letters.values())
 
 
 def read_sample(source: Source, client: SourceClient, start: Offsets, ends: Offsets) -> list[Events]:
@@ -103,15 +74,13 @@ def take_sample(handle: TableHandle, source: Source, sampled: list[Events]) -> S
     sample = SampleOutcome(events=sum(map(len, sampled)))
     columns = handle.events()
     known = pa.schema([]) if columns is None else columns
-    rename = handle.rename
     decoder = _decoder(handle, source, known, handle.rules(columns))
     for portion in sampled:
         decoded = decoder.decode(portion)
-        _refuse(sample, decoded.refused)
+        sample.refuse(decoded.refused)
         if decoded.unknown is not None:
-            new = as_in_table(decoded.unknown, rename)
-            before = sample.new_columns
-            sample.new_columns = merge_proposals(before, new) if before else new
+            new = as_in_table(decoded.unknown, handle.rename)
+            sample.new_columns = merged_proposals(sample.new_columns, new)
     if sample.new_columns is not None:
         known = merge_proposals(known, sample.new_columns)
     if len(known):
@@ -148,15 +117,7 @@ def _decoder(handle: TableHandle, source: Source, columns: pa.Schema, rules: Rul
     """What decodes events as a task does."""
     known = as_in_events(columns, handle.rename)
     key = key_column(source, handle.change_plan(None, None), handle.rename)
-    return decoder_of(source, format_of(source), known, rules, key_decoder(source, known, key))
-
-
-def _refuse(sample: SampleOutcome, refused: list[Refused]) -> None:
-    for one in refused:
-        sample.dead_letters[one.code] = sample.dead_letters.get(one.code, 0) + 1
-        if one.stage == "schema":
-            sample.misfits[re.split(r"[.\[:]", one.error, maxsplit=1)[0]] += 1
-            sample.errors += [one.error] if len(sample.errors) < _MOST_ERRORS else []
+    return decoder_of(source, format_of(source), known, rules, key)
 
 
 def _take_again(
@@ -169,12 +130,12 @@ def _take_again(
     """What becomes of the events when they have these columns."""
     fields, shaping = handle.partition_fields, handle.shaping
     decoder = _decoder(handle, source, columns, handle.rules(columns))
-    sample.dead_letters, sample.errors, sample.misfits = {}, [], Counter()
+    sample.dead_letters, sample.errors, sample.misfits = Counter(), [], Counter()
     decoded = [(portion, decoder.decode(portion)) for portion in sampled]
     for _, one in decoded:
-        _refuse(sample, one.refused)
+        sample.refuse(one.refused)
     if shaping and (shaping.uses_sql or shaping.spec.reshapes):
-        rows = _shaped(handle, columns, decoded, sample)
+        rows = shape_sample(handle, columns, decoded, sample)
     else:
         rows = [
             one.rows.rename_columns(as_in_table(one.rows.schema, handle.rename).names) for _, one in decoded
@@ -189,17 +150,6 @@ def _take_again(
     sample.partitions = len(values)
 
 
-def _shaped(
-    handle: TableHandle, columns: pa.Schema, decoded: list[tuple[Events, Decoded]], sample: SampleOutcome
-) -> list[pa.RecordBatch]:
-    """The rows as the table would get them; none where Spark would have to make them."""
-    shaped = shape_sample(handle, columns, decoded)
-    _refuse(sample, shaped.refused)
-    sample.filtered, sample.expectations = shaped.filtered, shaped.expectations
-    sample.returned, sample.projection = shaped.returned, shaped.projection
-    return [] if shaped.projection and shaped.projection.needs_spark else shaped.rows
-
-
 def sampled_projection(handle: TableHandle, samples: list[SampleOutcome]) -> Projection | None:
     """`select`, `where` and `expect` over what the sample shows, or over what is known without one."""
     assert handle.shaping is not None
@@ -209,8 +159,4 @@ def sampled_projection(handle: TableHandle, samples: list[SampleOutcome]) -> Pro
 
 def sampled_expectations(samples: list[SampleOutcome]) -> Expectations:
     """What the rules of `expect` say of all samples together."""
-    found: Expectations = {}
-    for one in samples:
-        for rule, counts in one.expectations.items():
-            found[rule] = added([found.get(rule, {}), counts])
-    return found
+    return reduce(merged_counts, (one.expectations for one in samples), {})

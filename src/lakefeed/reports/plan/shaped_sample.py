@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.widening import merge_proposals
-from lakefeed.engine.batch.manifest import added
+from lakefeed.columns.widening import merge_proposals, merged_proposals
 from lakefeed.engine.task.steps import event_steps, sql_steps
 from lakefeed.events import Events, Refused
 from lakefeed.formats import Decoded
@@ -21,30 +22,57 @@ from lakefeed.rows import Rows, Step
 from lakefeed.rows.evaluator import ByArrow
 from lakefeed.sql.expression import Column
 from lakefeed.sql.projection import Projection
+from lakefeed.tables.detail.shaped import merged_counts
 
+_MOST_ERRORS = 200
 BY_ARROW = "by Arrow, inside the tasks that decode and write"
 
 
 @dataclass
-class ShapedSample:
-    """What became of sampled events behind decoding."""
+class SampleOutcome:
+    """What some of the waiting events would become in one table."""
 
-    rows: list[pa.RecordBatch] = field(default_factory=list)
-    """As the table would get them, without the columns that `partition_by` derives."""
-    refused: list[Refused] = field(default_factory=list)
+    events: int = 0
+    dead_letters: Counter[str] = field(default_factory=Counter)
+    """By code."""
+    errors: list[str] = field(default_factory=list)
+    """What some of the events were told that do not fit the columns."""
+    misfits: Counter[str] = field(default_factory=Counter)
+    """By the column that refused them."""
+    new_columns: pa.Schema | None = None
+    partitions: int = 0
+    """Different values of `partition_by` among the rows."""
+    rows: int = 0
     filtered: int = 0
     expectations: Expectations = field(default_factory=dict)
     returned: pa.Schema | None = None
-    """Columns that the user's function has returned and that are not known yet."""
+    """Columns that the user's function has returned, and the table has not."""
     projection: Projection | None = None
+
+    @property
+    def refused(self) -> int:
+        """All that would become dead letters."""
+        return sum(self.dead_letters.values())
+
+    def refuse(self, refused: Iterable[Refused]) -> None:
+        """Count events that would become dead letters."""
+        for one in refused:
+            self.dead_letters[one.code] += 1
+            if one.stage == "schema":
+                self.misfits[re.split(r"[.\[:]", one.error, maxsplit=1)[0]] += 1
+                self.errors += [one.error] if len(self.errors) < _MOST_ERRORS else []
 
 
 def shape_sample(
-    handle: TableHandle, events: pa.Schema, decoded: list[tuple[Events, Decoded]]
-) -> ShapedSample:
-    """Let decoded events pass the steps of their table, whose events have these columns."""
+    handle: TableHandle, events: pa.Schema, decoded: list[tuple[Events, Decoded]], sample: SampleOutcome
+) -> list[pa.RecordBatch]:
+    """Let decoded events pass the steps of their table, whose events have these columns.
+
+    Returns the rows as the table would get them, without the columns that `partition_by` derives; none where
+    Spark would have to make them.
+    """
     assert handle.spec is not None and handle.shaping is not None
-    sample, shaping = ShapedSample(), handle.shaping
+    shaping = handle.shaping
     plan = replace(handle.plan(handle.shape, {}, {}), events=events if handle.spec.reshapes else None)
     if not handle.spec.reshapes:
         plan = replace(plan, columns=events)
@@ -58,9 +86,8 @@ def shape_sample(
     steps = event_steps(plan, [])
     if sample.projection and not sample.projection.needs_spark:
         steps += sql_steps(plan, ByArrow(time.time_ns() // 1000))
-    for portion, made in decoded:
-        _pass(steps, _rows(portion, made), sample)
-    return sample
+    shaped = [_passed(steps, _rows(portion, made), sample) for portion, made in decoded]
+    return [] if sample.projection and sample.projection.needs_spark else shaped
 
 
 def _returned(plan: TablePlan, decoded: list[tuple[Events, Decoded]]) -> pa.Schema | None:
@@ -70,8 +97,7 @@ def _returned(plan: TablePlan, decoded: list[tuple[Events, Decoded]]) -> pa.Sche
         for step in event_steps(plan, []):
             done = step(rows)
             rows = done.rows
-            if done.unknown is not None:
-                found = done.unknown if found is None else merge_proposals(found, done.unknown)
+            found = merged_proposals(found, done.unknown)
     return found
 
 
@@ -81,15 +107,14 @@ def _rows(events: Events, decoded: Decoded) -> Rows:
     return Rows(decoded.rows, events, indexes, decoded.rescued)
 
 
-def _pass(steps: list[Step], rows: Rows, sample: ShapedSample) -> None:
+def _passed(steps: list[Step], rows: Rows, sample: SampleOutcome) -> pa.RecordBatch:
     for step in steps:
         done = step(rows)
-        sample.refused += done.refused
+        sample.refuse(done.refused)
         sample.filtered += len(done.filtered)
-        for rule, counts in done.counts.items():
-            sample.expectations[rule] = added([sample.expectations.get(rule, {}), dict(counts)])
+        sample.expectations = merged_counts(sample.expectations, done.counts)
         rows = done.rows
-    sample.rows.append(rows.batch)
+    return rows.batch
 
 
 def way(projection: Projection) -> str:

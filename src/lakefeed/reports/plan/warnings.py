@@ -10,7 +10,7 @@ from shlex import quote
 from lakefeed.columns.inferred import mixed
 from lakefeed.events import Offsets
 from lakefeed.handles.handle import TableHandle
-from lakefeed.reports.plan.sample import SampleOutcome
+from lakefeed.reports.plan.shaped_sample import SampleOutcome
 from lakefeed.sources import Finding
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice
@@ -69,14 +69,14 @@ class Warnings:
                 if one.stream is None or (handle.spec and handle.spec.takes(one.stream)):
                     self.add(name, f"{source}: {one.text}" + (f": {one.remedy}" if one.remedy else ""))
 
-    def look_at_retention(self, source: str, retention: dict[str, float], tables: list[str]) -> None:
+    def look_at_retention(self, table: str, source: str, retention: dict[str, float]) -> None:
         """Look at how long a source keeps its events."""
         for name, seconds in sorted(retention.items()):
             if seconds < _SHORT_SOURCE_MEMORY:
                 kept = format_duration(seconds)
-                text = f"{source}: {name} keeps events for {kept}: an outage longer than that loses some"
-                for table in tables:
-                    self._found[table].append(text)
+                self._found[table].append(
+                    f"{source}: {name} keeps events for {kept}: an outage longer than that loses some"
+                )
 
     def look_at_age(self, table: str, source: str, retention: dict[str, float], age: float | None) -> None:
         """Look whether a source still keeps what a table has not read yet."""

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Iterator
-from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from lakefeed.figures import readable_size
-from lakefeed.pipeline.http import is_loopback, split_address
+from lakefeed.pipeline.http import is_loopback, port_state, split_address
 from lakefeed.sources import Finding
 from lakefeed.sources.http.source import HttpSource
 from lakefeed.units import format_size
@@ -72,25 +70,7 @@ def forgetful(folder: Path, mounts: Path = _MOUNTS) -> str:
 
 
 def _port(listen: str) -> Iterator[Finding]:
-    host, port = split_address(listen)
-    try:
-        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
-    except OSError as error:
-        if _is_alive(host, port):
-            yield Finding("ok", f"{listen} is in use by a run that is alive")
-        else:
-            text = f"{listen} cannot be listened on: {error.strerror or error}"
-            yield Finding("fail", text, "Set `listen` to a free port of this machine")
-    else:
-        yield Finding("ok", f"{listen} is free")
-
-
-def _is_alive(host: str, port: int) -> bool:
-    connection = HTTPConnection(host, port, timeout=1)
-    try:
-        connection.request("GET", "/", headers={"Host": "localhost"})
-        return connection.getresponse().read().startswith(b'{"status":')
-    except (OSError, HTTPException):
-        return False
-    finally:
-        connection.close()
+    free, text = port_state(listen, "/", lambda answer: answer.read().startswith(b'{"status":'))
+    yield Finding(
+        "ok" if free else "fail", text, "" if free else "Set `listen` to a free port of this machine"
+    )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from lakefeed.figures import per_second, short
 from lakefeed.text import counted
 from lakefeed.watch.view import RunView, SourceView, TableView
-from lakefeed.watch.web.layers import has_layers, layered
-from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, wrapped
+from lakefeed.watch.web.layers import has_layers, layered, said_of
+from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, curve, spread, wrapped
 
 _MANY = 14
 """With more tables than these, each gets a low row."""
@@ -36,10 +36,7 @@ class _Frame:
         return self.width - self.right
 
     def edge(self, start: float, end: float, cls: str) -> Edge:
-        left, right = self.left, self.right_x
-        bend = (right - left) / 2
-        control = f"{left + bend:.0f} {start:.1f} {right - bend:.0f} {end:.1f}"
-        return Edge(f"M{left:.0f} {start:.1f}C{control} {right:.0f} {end:.1f}", f"edge {cls}")
+        return curve((self.left, start), (self.right_x, end), cls)
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,8 @@ def _draw(view: RunView, frame: _Frame) -> Drawing:
     sources = [_source_lines(frame, one) for one in view.sources]
     tables = [_table_lines(frame, one) for one in view.tables]
     room = max(_needed(tables, 4.0 if frame.row < 40 else 12.0), _needed(sources, _GAP))
-    sources_at, tables_at = _spread(sources, room), _spread(tables, room)
+    sources_at = spread([one.height for one in sources], room)
+    tables_at = spread([one.height for one in tables], room)
     starts = _middles(view.sources, sources, sources_at)
     ends = _middles(view.tables, tables, tables_at)
     dead_letters_at = room + 22
@@ -86,14 +84,7 @@ def _draw(view: RunView, frame: _Frame) -> Drawing:
         width=frame.width,
         height=dead_letters_at + frame.row + 4,
         label=f"{counted(len(view.sources), 'source')} into {counted(len(view.tables), 'table')}",
-        edges=[
-            frame.edge(
-                starts[flow.source],
-                ends[flow.table],
-                "broken" if not flow.up else "moving" if flow.rate > 0 else "still",
-            )
-            for flow in view.flows
-        ]
+        edges=[frame.edge(starts[flow.source], ends[flow.table], flow.state) for flow in view.flows]
         + [
             frame.edge(
                 starts[one.name], to_dead_letters, f"letters {'moving' if one.dead_letter_rate else 'still'}"
@@ -111,18 +102,10 @@ def _draw(view: RunView, frame: _Frame) -> Drawing:
 
 
 def _source_lines(frame: _Frame, source: SourceView) -> _Lines:
-    said = _said_of(source)
+    said = said_of(source)
     name = wrapped(source.name, int((frame.left - 46) / _NAME_WIDTH))
     below = tuple(wrapped(f"{source.kind} · {said}", int((frame.left - 28) / _SAID_WIDTH)))
     return _Lines(name, said, _SOURCE_HEIGHT - _LINE, below)
-
-
-def _said_of(source: SourceView) -> str:
-    if source.stopped or source.trouble:
-        return "stopped" if source.stopped else "does not answer"
-    if source.lag is None:
-        return "starting"
-    return f"{per_second(source.rate)} · lag {source.lag_words or short(source.lag)}"
 
 
 def _table_lines(frame: _Frame, table: TableView) -> _Lines:
@@ -144,16 +127,6 @@ def _needed(boxes: list[_Lines], gap: float) -> float:
     return sum(one.height + gap for one in boxes)
 
 
-def _spread(boxes: list[_Lines], room: float) -> list[float]:
-    """Where boxes begin that are spread evenly over a room."""
-    free = (room - _needed(boxes, 0)) / max(1, len(boxes))
-    found, at = [], free / 2
-    for one in boxes:
-        found.append(at)
-        at += one.height + free
-    return found
-
-
 def _middles(
     views: Sequence[SourceView | TableView], boxes: list[_Lines], begin: list[float]
 ) -> dict[str, float]:
@@ -172,10 +145,9 @@ def _rates(frame: _Frame, view: RunView, middles: dict[str, float]) -> list[Text
 
 
 def _source(frame: _Frame, source: SourceView, lines: _Lines, y: float) -> Box:
-    state = "down" if source.stopped or source.trouble else "up" if source.seen_at else "new"
     title = f"source {source.name} ({source.kind}): {source.trouble or source.stopped or lines.said}"
     texts = lines.texts(32, 14, y + 24, y + 26)
-    return Box(title, state, 1, y, frame.left - 2, lines.height, texts, dot=(18, y + 19))
+    return Box(title, source.state, 1, y, frame.left - 2, lines.height, texts, dot=(18, y + 19))
 
 
 def _table(frame: _Frame, table: TableView, lines: _Lines, y: float) -> Box:

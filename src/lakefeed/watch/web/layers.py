@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from lakefeed.figures import ago, per_second, short
 from lakefeed.text import counted, listed
 from lakefeed.watch.view import RunView, SourceView, TableView
-from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, wrapped
+from lakefeed.watch.web.shapes import Box, Drawing, Edge, Text, curve, spread, wrapped
 
 _WIDE, _NARROW = 960.0, 390.0
 _LEAST, _INDENT = 132.0, 18.0
@@ -96,15 +96,18 @@ def _untangled(nodes: list[_Node], fed: Mapping[str, list[Id]]) -> list[_Node]:
 
 
 def _of_source(source: SourceView) -> _Node:
-    state = "down" if source.stopped or source.trouble else "up" if source.seen_at else "new"
-    if source.stopped or source.trouble:
-        said = "stopped" if source.stopped else "does not answer"
-    elif source.lag is None:
-        said = "starting"
-    else:
-        said = f"{per_second(source.rate)} · lag {source.lag_words or short(source.lag)}"
+    said = said_of(source)
     title = f"source {source.name} ({source.kind}): {source.trouble or source.stopped or said}"
-    return _Node(("source", source.name), 0, state, title, (f"{source.kind} · {said}",))
+    return _Node(("source", source.name), 0, source.state, title, (f"{source.kind} · {said}",))
+
+
+def said_of(source: SourceView) -> str:
+    """What stands in the box of a source: how fast it is read, or why it is not."""
+    if source.stopped or source.trouble:
+        return "stopped" if source.stopped else "does not answer"
+    if source.lag is None:
+        return "starting"
+    return f"{per_second(source.rate)} · lag {source.lag_words or short(source.lag)}"
 
 
 def _of_table(table: TableView, now: float, step: int) -> _Node:
@@ -154,11 +157,9 @@ def _columns(view: RunView, nodes: list[_Node]) -> Drawing:
     room = max(sum(heights[one.id] + _GAP for one in column) for column in columns)
     areas: dict[Id, _Area] = {}
     for step, column in enumerate(columns):
-        free = (room - sum(heights[one.id] for one in column)) / max(1, len(column))
-        at = free / 2
-        for one in column:
+        begins = spread([heights[one.id] for one in column], room)
+        for one, at in zip(column, begins, strict=True):
             areas[one.id] = _Area(1 + step * (width + gap), at, width - 2, heights[one.id])
-            at += heights[one.id] + free
     letters = _Area(1 + (steps - 1) * (width + gap), room + 20, width - 2, _HEAD + _LINE)
     edges = [_curve(areas[start], areas[end], cls) for start, end, cls in _arrows(view) if start in areas]
     edges += [_curve(areas[one], letters, cls) for one, cls in _letter_arrows(view) if one in areas]
@@ -241,8 +242,7 @@ def _arrows(view: RunView) -> Iterator[tuple[Id, Id, str]]:
     tables = {one.name for one in view.sources if one.is_table}
     for flow in view.flows:
         kind = "table" if flow.source in tables else "source"
-        cls = "broken" if not flow.up else "moving" if flow.rate > 0 else "still"
-        yield (kind, flow.source), ("table", flow.table), cls
+        yield (kind, flow.source), ("table", flow.table), flow.state
     for table in view.tables:
         for name in table.reads:
             cls = "broken" if table.state == "down" else "moving" if table.behind else "still"
@@ -262,11 +262,7 @@ def _middle(area: _Area) -> float:
 
 def _curve(start: _Area, end: _Area, cls: str) -> Edge:
     """From the right side of a box to the left side of another."""
-    left, right = start.x + start.width, end.x
-    bend = max(30.0, (right - left) / 2)
-    first, last = _middle(start), _middle(end)
-    control = f"{left + bend:.0f} {first:.1f} {right - bend:.0f} {last:.1f}"
-    return Edge(f"M{left:.0f} {first:.1f}C{control} {right:.0f} {last:.1f}", f"edge {cls}")
+    return curve((start.x + start.width, _middle(start)), (end.x, _middle(end)), cls, 30.0)
 
 
 def _elbow(start: _Area, end: _Area, cls: str) -> Edge:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -12,9 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.ext import Extension
 from markupsafe import Markup
 
-from lakefeed.figures import ago, clock, iso, per_second, readable_seconds, readable_size, short
+from lakefeed.figures import ago, clock, iso, per_second, readable_seconds, readable_size, short, thousands
+from lakefeed.reports.status import PartitionStatus
 from lakefeed.text import counted, listed
-from lakefeed.watch.view import PartitionView
 from lakefeed.watch.web.ranges import RANGES
 
 _LINE_BREAKS = re.compile(r"(?<=[>}])\s*\n\s*|\s*\n\s*(?=[<{])")
@@ -47,19 +47,30 @@ def _environment() -> Environment:
         auto_reload=False,
         extensions=[_JoinedLines],
     )
-    for one in (ago, clock, counted, iso, listed, per_second, readable_seconds, readable_size, short):
+    for one in (
+        ago,
+        clock,
+        counted,
+        iso,
+        listed,
+        per_second,
+        readable_seconds,
+        readable_size,
+        short,
+        thousands,
+    ):
         made.filters[one.__name__] = one
-    made.filters |= {"line": _line, "thousands": _thousands, "furthest_behind": _furthest_behind}
+    made.filters |= {"line": _line, "furthest_behind": _furthest_behind}
     made.globals |= {"ranges": RANGES}
     return made
 
 
-def _thousands(number: int | None) -> str:
-    return "?" if number is None else f"{number:,}"
-
-
-def _furthest_behind(partitions: Sequence[PartitionView]) -> list[PartitionView]:
-    return sorted(partitions, key=lambda one: -(one.lag or 0))
+def _furthest_behind(
+    offsets: Mapping[str, Mapping[str, PartitionStatus]],
+) -> list[tuple[str, PartitionStatus]]:
+    """Each partition of each source by its name."""
+    named = [(f"{source} {one}", at) for source, own in offsets.items() for one, at in own.items()]
+    return sorted(named, key=lambda pair: -(pair[1].lag or 0))
 
 
 def _line(points: list[float]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,21 @@ class Drawing:
     boxes: list[Box]
     rates: list[Text]
     """What flows into each table, written on its arrow."""
+
+
+def curve(start: tuple[float, float], end: tuple[float, float], cls: str, bend: float = 0.0) -> Edge:
+    """An arrow from one point to another on its right, which bends at least so much."""
+    (left, first), (right, last) = start, end
+    bend = max(bend, (right - left) / 2)
+    control = f"{left + bend:.0f} {first:.1f} {right - bend:.0f} {last:.1f}"
+    return Edge(f"M{left:.0f} {first:.1f}C{control} {right:.0f} {last:.1f}", f"edge {cls}")
+
+
+def spread(heights: list[float], room: float) -> list[float]:
+    """Where boxes of these heights begin that are spread evenly over a room."""
+    free = (room - sum(heights)) / max(1, len(heights))
+    above = accumulate(heights[:-1], initial=0.0)
+    return [free * (at + 0.5) + height for at, height in enumerate(above)] if heights else []
 
 
 def wrapped(text: str, room: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakefeed.figures import iso
-from lakefeed.reports.status import InputStatus, PartitionStatus, PipelineStatus, QueryStatus, TableStatus
+from lakefeed.reports.status import InputStatus, PipelineStatus, QueryStatus, TableStatus
 from lakefeed.tables.detail.shaped import Shaped
 from lakefeed.watch.view import RunView, TableView
 
@@ -42,11 +42,6 @@ def _shaped(table: TableView) -> Shaped | None:
 
 
 def _viewed(table: TableView, versions: Mapping[str, int | None]) -> TableStatus:
-    offsets: dict[str, dict[str, PartitionStatus]] = {}
-    for one in table.partitions:
-        offsets.setdefault(one.source, {})[one.partition] = PartitionStatus(
-            one.next, one.end, one.lag, one.next_place, one.end_place, one.lag_words
-        )
     return TableStatus(
         name=table.name,
         path=table.path,
@@ -56,7 +51,7 @@ def _viewed(table: TableView, versions: Mapping[str, int | None]) -> TableStatus
         small_files=table.small_files,
         bytes=table.size,
         last_commit=None if table.last_commit is None else iso(table.last_commit),
-        offsets=offsets,
+        offsets=table.offsets,
         lag=table.lag,
         lag_words=table.lag_words,
         query=_query(table, versions) if table.query else None,

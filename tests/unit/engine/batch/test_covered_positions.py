@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
 from lakefeed import BatchFailed, Pipeline
-from lakefeed.engine import inline
 from lakefeed.engine.batch.manifest import Manifest, check_covered
 from lakefeed.engine.inline import InlineFlow, InlineFlowRun, run_inline
 from lakefeed.events import OffsetRange, Offsets, Split
@@ -59,7 +59,7 @@ class EmptyFirst(InlineFlowRun):
 
     def begin(self, spark: Any, checkpoint: Path) -> None:
         super().begin(spark, checkpoint)
-        opened, empty = self.channel.open_to, inline._Collected([])
+        opened, empty = self.channel.open_to, SimpleNamespace(collect=list)
 
         def open_to(end: Offsets, tasks: Sequence[Split]) -> None:
             self.take(empty, 0)  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from lakefeed.handles.table_plan import TableId
 from lakefeed.testing import Sample
 from lakefeed.testing.landed import _moved
 from lakefeed.watch.log_lines import LogLines
+from lakefeed.watch.state import RunState
 
 SHOP = """\
 name: shop
@@ -208,8 +209,9 @@ def test_columns_of_a_single_event_come_with_a_caution(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "lakefeed")
+    pipeline = shop(tmp_path, [{"id": 1}])
 
-    run_inline(shop(tmp_path, [{"id": 1}]), LogLines().watch)
+    run_inline(pipeline, LogLines(RunState(pipeline)).watch)
 
     told = [record.getMessage() for record in caplog.records if "inferred" in record.getMessage()]
     assert told == [

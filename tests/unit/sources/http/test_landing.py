@@ -17,6 +17,7 @@ from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.engine.run_events import RunEvent, TableReached, unwatched
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.start_positions import StartPositions
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.handles.tables import Tables
@@ -63,7 +64,7 @@ def running(pipeline: Pipeline, folder: Path) -> Iterator[Received]:
             if isinstance(event, TableReached):
                 received[event.source].waiters.reach(event.table, event.positions)
 
-        flow = InlineFlow(tables, "api", folder / "checkpoints", watch, once=False)
+        flow = InlineFlow(tables, "api", LocalTasks(), folder / "checkpoints", watch, once=False)
         supervisor = Supervisor(pipeline, [flow], watch, stop)
         thread = threading.Thread(target=supervisor.run)
         thread.start()
@@ -265,7 +266,7 @@ tables:
     tables = Tables(pipeline)
     assignments = Assignments(tables, "api", unwatched)
     client = source_of(pipeline, "api").client("shop", "api")
-    found, _ = StartPositions(tables, assignments, unwatched).find(client, ["orders"])
+    found, _ = StartPositions(tables, assignments).find(client, ["orders"])
     run_inline(pipeline)
 
     assert [progress.recorded for progress in found] == [{"orders": 0}] * 2

@@ -16,6 +16,7 @@ from lakefeed import Fenced, Pipeline, PipelineFileError, TableError
 from lakefeed.commands.plan import _table as plan_lines
 from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.engine.run_events import Committed, RunEvent, TableChanged
+from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.supervisor import Supervisor
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, TableWriter
@@ -295,7 +296,7 @@ def test_a_run_that_was_cut_short_is_not_over(tmp_path: Path) -> None:
         if isinstance(event, Committed):
             stop.set()
 
-    flow = InlineFlow(Tables(pipeline), "clicks", tmp_path / "state", stop_it)
+    flow = InlineFlow(Tables(pipeline), "clicks", LocalTasks(), tmp_path / "state", stop_it, once=True)
     Supervisor(pipeline, [flow], stop_it, stop).run()
     half = opened(pipeline)
 

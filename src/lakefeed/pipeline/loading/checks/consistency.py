@@ -98,9 +98,9 @@ def _table_problems(name: str, table: TableOutline, outline: Outline) -> Problem
 
 def _shared_folders(outline: Outline) -> Problems:
     """Files that one source takes away and another one reads; folders of files with tables in them do not."""
-    for name in sorted(outline.removing):
-        mine = outline.folders[name]
-        for other, folder in outline.folders.items():
+    folders = {name: path for name, one in outline.sound.items() if (path := one.reads_folder())}
+    for name, mine in sorted(folders.items()):
+        for other, folder in folders.items() if outline.sound[name].takes_away() else ():
             if other != name and (is_inside(folder, mine) or is_inside(mine, folder)):
                 message = f"takes files away that source '{other}' reads too; set `after: keep`"
                 yield ("sources", name, "after"), message
@@ -146,7 +146,7 @@ def _why_not_feeding(name: str, table: TableOutline) -> str | None:
             f"'{name}' has a `route`, so its rows lie in many tables. Feed this table from the source of "
             f"'{name}', or from one of these tables by a source with `type: delta`"
         )
-    if table.query:
+    if "query" in table.keys:
         return f"'{name}' has a `query`, which replaces all its rows; use it in a `query` of this table"
     if table.mode == "overwrite":
         return (
@@ -276,7 +276,8 @@ def _misfit_python(table: TableOutline) -> Problems:
 def _may_lead_to(outline: Outline, table: TableOutline, route: Route, path: str) -> bool:
     """Whether a route may make a table at a path: not where no stream of its sources has that name."""
     key = route.key_of(path)
-    given = [outline.patterns.get(source) for source in table.sources or ()]
+    read = [outline.sound.get(source) for source in table.sources or ()]
+    given = [None if one is None else one.stream_patterns() for one in read]
     if key is None or route.columns != ("_stream",) or table.reshapes or table.rename or None in given:
         return key is not None
     return any(fnmatchcase(key[0], _UNSAFE.sub("?", one)) for patterns in given for one in patterns or ())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def group_problems(outline: Outline) -> Iterator[tuple[Path, str]]:
     """What every process of a group would read whole, beside the one whose partitions they share."""
-    whole = sorted((outline.formats.keys() | outline.reads.keys()) - outline.shared)
+    whole = sorted((outline.sound.keys() | outline.reads.keys()) - outline.shared)
     for name in sorted(outline.shared) if whole else ():
         message = f"every process would read '{whole[0]}' whole, which only one may"
         yield ("sources", name, "assignment"), f"{message}; move it to a file of its own"
@@ -31,7 +31,8 @@ def ingest_problems(outline: Outline, table: TableOutline) -> Iterator[tuple[Pat
         if key in table.keys and table.query:
             yield (key,), "has an effect on events only, and a table with a `query` has none"
         for name in sources if key in table.keys else ():
-            if name in outline.formats and not outline.formats[name]:
+            format = getattr(outline.sound.get(name), "format", None)
+            if name in outline.sound and not getattr(format, "has_objects", False):
                 yield (key,), f"works on json and avro; source '{name}' has another format, or columns"
         if key in table.keys and (fed := [name for name in table.sources or () if name in outline.reads]):
             yield (key,), f"works on payloads, and '{fed[0]}' brings columns; use `select`"

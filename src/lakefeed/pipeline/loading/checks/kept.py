@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
 def kept_problems(outline: Outline) -> Iterator[tuple[Path, str]]:
     """Journals that two sources would write, or that lie in a table, and streams that no table takes."""
-    for (one, path), (other, second) in combinations(outline.journals.items(), 2):
+    journals = {name: path for name, one in outline.sound.items() if (path := one.keeps_events_at())}
+    for (one, path), (other, second) in combinations(journals.items(), 2):
         if is_inside(path, second) or is_inside(second, path):
             yield ("sources", other, "journal"), f"source '{one}' has it too; give each a journal of its own"
     tables = {name: table.path for name, table in outline.tables.items()}
     tables["dead_letters"] = outline.dead_letters
-    for source, path in outline.journals.items():
+    for source, path in journals.items():
         for name, table in tables.items():
             if table and (is_inside(path, table) or is_inside(table, path)):
                 where = "the dead letters" if name == "dead_letters" else f"table '{name}'"

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def key_problems(outline: Outline) -> Iterator[tuple[Path, str]]:
     """Keys that have no effect, or that tables cannot delete by."""
-    for source, kind in outline.key_formats.items():
+    formats = {name: one.key_format for name, one in outline.sound.items()}
+    for source, kind in ((name, one.type) for name, one in formats.items() if one):
         fed = {name: table for name, table in outline.tables.items() if source in (table.sources or ())}
         deleting = {name: table for name, table in fed.items() if table.mode in ("upsert", "history")}
         if fed and not deleting:

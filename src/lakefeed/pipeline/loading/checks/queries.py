@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lakefeed.pipeline.loading.outline import Outline, TableOutline
-from lakefeed.pipeline.options.query import in_order, relations, table_of
+from lakefeed.pipeline.options.query import inputs_in_order, relations, table_of
 from lakefeed.pipeline.table import Table
 from lakefeed.text import suggestion
 
@@ -50,7 +50,6 @@ def query_problems(outline: Outline) -> Iterator[tuple[Path, str]]:
             continue
         yield from _misfits(name, table)
         yield from _strangers(name, table, outline)
-    yield from _read_as_events(outline)
     yield from _circles(outline)
 
 
@@ -83,28 +82,9 @@ def _strangers(name: str, table: TableOutline, outline: Outline) -> Iterator[tup
             yield path, f"reads '{found}', which has a `route` and so many tables; it cannot be read as one"
 
 
-def _read_as_events(outline: Outline) -> Iterator[tuple[Path, str]]:
-    """Tables that are to be fed from one whose rows are replaced."""
-    for name, table in outline.tables.items():
-        for source in table.sources or ():
-            read = outline.tables.get(source)
-            if read is not None and "query" in read.keys and source not in (outline.sources or ()):
-                message = (
-                    f"each refresh replaces the rows of '{source}', so there are no new ones to read; "
-                    f"use a `query` here as well"
-                )
-                yield ("tables", name, "from"), message
-
-
 def _circles(outline: Outline) -> Iterator[tuple[Path, str]]:
-    names = list(outline.tables)
-    inputs = {
-        name: [found for each in relations(table.query) if (found := table_of(each, names))]
-        for name, table in outline.tables.items()
-        if table.query
-    }
     try:
-        in_order(inputs)
+        inputs_in_order({name: table.query for name, table in outline.tables.items()})
     except ValueError as error:
         first = str(error).partition(" -> ")[0]
         yield ("tables", first, "query"), f"reads its own result: {error}; a table cannot be made of itself"
