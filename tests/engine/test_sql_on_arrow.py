@@ -152,7 +152,10 @@ def _tried(spark: SparkSession, text: str) -> Column:
     """A struct with the value, null where Spark throws."""
     jvm: Any = spark._jvm
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    value = F.when(F.lit(True), F.expr(text)).alias("v")
+    # True, which the optimizer does not see: to it, each value might be null. A struct that is null around one
+    # that never is cannot be told to Arrow.
+    always = F.col("s").isNull() | (F.length("s") >= 0)
+    value = F.when(always, F.expr(text)).alias("v")
     inner = utils.expression(F.struct(value)._jc)
     return Column(utils.column(jvm.org.apache.spark.sql.catalyst.expressions.TryEval(inner)))
 
