@@ -152,8 +152,8 @@ def _tried(spark: SparkSession, text: str) -> Column:
     """A struct with the value, null where Spark throws."""
     jvm: Any = spark._jvm
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    # True, which the optimizer does not see: to it, each value might be null. A struct that is null around one
-    # that never is cannot be told to Arrow.
+    # True, which the optimizer does not see: to it, each value might be null. Spark cannot tell Arrow of a
+    # struct that is null around a value that never is.
     always = F.col("s").isNull() | (F.length("s") >= 0)
     value = F.when(always, F.expr(text)).alias("v")
     inner = utils.expression(F.struct(value)._jc)

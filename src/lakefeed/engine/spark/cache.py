@@ -70,6 +70,8 @@ class ClassArchive:
         """Wait for the JVM to write the archive, if this run makes it."""
         if self._file.exists():
             return
+        if self._file.parent.exists():
+            _log.info("caching Spark's classes for a faster next start: some seconds, this once")
         try:
             ended = jvm.wait(_EXIT_TIMEOUT)
         except subprocess.TimeoutExpired:

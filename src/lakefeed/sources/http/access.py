@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
 from lakefeed.pipeline.options.paths import LocalPath
-from lakefeed.pipeline.section import Section, as_list
+from lakefeed.pipeline.section import NAMES, Section, as_list
 
 TokenText = Annotated[str, StringConstraints(min_length=8)]
 SenderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.\-]{1,100}$")]
@@ -21,7 +21,7 @@ def _one_or_two(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-Secrets = Annotated[tuple[TokenText, ...], BeforeValidator(as_list), AfterValidator(_one_or_two)]
+Secrets = Annotated[tuple[TokenText, ...], BeforeValidator(as_list), AfterValidator(_one_or_two), NAMES]
 """One secret, or two while the old one is replaced."""
 
 

@@ -20,7 +20,7 @@ from lakefeed.pipeline.connectors import FormatField
 from lakefeed.pipeline.http import is_loopback, split_address
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import Location
-from lakefeed.pipeline.section import Section, as_list
+from lakefeed.pipeline.section import NAMES, Section, as_list
 from lakefeed.sources import Source, SourceClient
 from lakefeed.sources.http.access import Hmac, Tls, Token
 from lakefeed.units import Duration, Size
@@ -63,7 +63,7 @@ class HttpSource(Source):
         "`tls.client_ca`. With port 0 the system chooses a free port, and the log names it.",
         examples=["127.0.0.1:8090", "0.0.0.0:8090"],
     )
-    streams: Annotated[tuple[StreamName, ...], BeforeValidator(as_list)] = Field(
+    streams: Annotated[tuple[StreamName, ...], BeforeValidator(as_list), NAMES] = Field(
         min_length=1,
         description="What is accepted: `POST /orders` for the stream `orders`. Everything else is 404.",
         examples=[["orders", "clicks"]],

@@ -23,7 +23,7 @@ from lakefeed.events import ORIGIN, Events, OffsetRange
 from lakefeed.pipeline.connectors import Connector, FormatField
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.event_key import KeyFormatField
-from lakefeed.pipeline.section import UtcTime, as_list
+from lakefeed.pipeline.section import NAMES, UtcTime, as_list
 from lakefeed.sources import Membership, Source, SourceClient
 
 _PORT = re.compile(r":\d+$")
@@ -55,7 +55,7 @@ class KafkaSource(Source):
         description="Bootstrap brokers, separated by commas; without a port, 9092.",
         examples=["localhost:9092"],
     )
-    topics: Annotated[tuple[str, ...], BeforeValidator(as_list)] = Field(
+    topics: Annotated[tuple[str, ...], BeforeValidator(as_list), NAMES] = Field(
         (),
         description="The topics to read. Give either this or `topic_pattern`.",
         examples=[["ecomm.v1.clickstream"]],

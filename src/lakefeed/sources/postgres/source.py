@@ -14,7 +14,7 @@ from lakefeed.events import Events, OffsetRange, Offsets
 from lakefeed.figures import readable_size
 from lakefeed.pipeline.connectors import FormatField
 from lakefeed.pipeline.options.client_options import Options
-from lakefeed.pipeline.section import as_list
+from lakefeed.pipeline.section import NAMES, as_list
 from lakefeed.sources import Source, SourceClient
 from lakefeed.sources.postgres.positions import is_rows, partition_name, position_in_words, stream_of
 from lakefeed.text import counted
@@ -58,7 +58,7 @@ class PostgresSource(Source):
         description="Further words of libpq.",
         examples=[{"sslmode": "verify-full", "connect_timeout": "5"}],
     )
-    tables: Annotated[tuple[TableName, ...], BeforeValidator(as_list)] = Field(
+    tables: Annotated[tuple[TableName, ...], BeforeValidator(as_list), NAMES] = Field(
         (),
         description="The tables to read, as `schema.table`; `*` and `?` are wild cards. Left out: all "
         "tables of the publication.",

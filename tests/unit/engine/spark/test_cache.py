@@ -25,7 +25,8 @@ def test_archive_that_is_made_is_told_with_its_place_and_size(
         archive.keep(subprocess.Popen(["true"]))
 
     assert [record.getMessage() for record in caplog.records] == [
+        "caching Spark's classes for a faster next start: some seconds, this once",
         f"cached Spark's classes in {cache_folder()} (150 MB) for a faster next start; you can delete this "
-        "folder at any time"
+        "folder at any time",
     ]
     assert "java17.jsa" in ClassArchive(17).options()
