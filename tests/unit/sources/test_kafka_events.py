@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lakefeed import Pipeline
 from lakefeed.sources.kafka.source import KafkaEvents, KafkaSource
 
 _NOT_AVAILABLE, _CREATED = 0, 1
@@ -57,3 +59,17 @@ def test_broker_without_a_port_has_that_of_kafka() -> None:
     source = KafkaSource(brokers="localhost, other:9093,[::1]", topics=("orders",), format="json")
 
     assert source.brokers == "localhost:9092,other:9093,[::1]:9092"
+
+
+def test_type_brokers_topics_and_a_path_are_enough(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        "name: shop\n"
+        "sources: {clicks: {type: kafka, brokers: localhost, topics: clicks}}\n"
+        "tables: {clicks: {path: lake, from: clicks}}\n"
+    )
+
+    source = Pipeline.from_file(file).sources["clicks"]
+
+    assert source.payload_format is not None
+    assert source.payload_format.type == "json"

@@ -13,7 +13,7 @@ from lakefeed.pipeline.json_schema import json_schema
 @pytest.mark.parametrize(
     "source",
     [
-        {"type": "kafka", "brokers": "b", "topics": "clicks", "format": "json"},
+        {"type": "kafka", "brokers": "b", "topics": "clicks"},
         {"type": "postgres", "connection": "postgresql://db/shop", "tables": "public.orders"},
         {"type": "http", "listen": "127.0.0.1:8090", "streams": "orders", "token": "secret-secret-secret"},
     ],

@@ -44,7 +44,7 @@ class KafkaSource(Source):
     """
 
     type: Literal["kafka"] = "kafka"
-    format: FormatField = Field(description="How a payload becomes columns.", examples=["json"])
+    format: FormatField = Field("json", validate_default=True, description="How a payload becomes columns.")
     key: KeyFormatField | None = Field(
         default=None,
         description="How a message's key becomes columns. With it, a message without a value deletes the row "
