@@ -38,6 +38,11 @@ def one_of(names: Iterable[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
+def in_backticks(name: str) -> str:
+    """The name of a column or a table in SQL, whatever characters and case it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
 def counted(number: int, noun: str, many: str = "") -> str:
     """`1 table`, `2 tables`, `1,000 rows`; `many` is the plural where it is not the noun with an `s`."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {many or noun + 's'}"

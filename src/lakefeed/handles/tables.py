@@ -25,10 +25,10 @@ from lakefeed.sources import source_of
 from lakefeed.sources.subscription import is_by_stream
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.log.change_feed import FEED
-from lakefeed.tables.rewrite.conditions import quoted
 from lakefeed.tables.routes import keys_in
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode
+from lakefeed.text import in_backticks
 
 DEAD_LETTERS = "dead letters"
 
@@ -171,7 +171,7 @@ class Tables:
         letters = self.dead_letters.table
         found: dict[str, set[Stamp]] = {partition: set() for partition in start}
         first = min(start.values())
-        for batch in read_rows(letters, data_files(letters, f"{quoted('offset')} >= {first}"), schema):
+        for batch in read_rows(letters, data_files(letters, f"{in_backticks('offset')} >= {first}"), schema):
             wanted = pc.greater_equal(batch.column("offset"), pa.scalar(first, pa.int64()))
             for name, value in of.items():
                 wanted = pc.and_(wanted, pc.equal(batch.column(name), value))

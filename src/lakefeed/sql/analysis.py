@@ -19,7 +19,7 @@ from lakefeed.sql.projection import BATCH_TIME, Item, Otherwise, Projection, Rul
 from lakefeed.sql.reading import FOREIGN, Reader
 from lakefeed.sql.refusal import refused
 from lakefeed.sql.spark_words import spark_words
-from lakefeed.text import did_you_mean
+from lakefeed.text import did_you_mean, in_backticks
 
 
 def analyze(
@@ -69,12 +69,7 @@ def check_syntax(jvm: Any, texts: Mapping[str, str]) -> None:
 
 def all_columns(schema: pa.Schema) -> tuple[Item, ...]:
     """The items that `*` stands for."""
-    return tuple(Item(each.name, quoted(each.name), Column(each.type, each.name)) for each in schema)
-
-
-def quoted(name: str) -> str:
-    """A column's name as it is written in SQL."""
-    return "`" + name.replace("`", "``") + "`"
+    return tuple(Item(each.name, in_backticks(each.name), Column(each.type, each.name)) for each in schema)
 
 
 def _needs_spark(parts: Iterable[tuple[str, Expression]]) -> str | None:
@@ -189,7 +184,7 @@ def _functions(parsed: Any) -> Iterable[str]:
 def _named_by_star(spark: Any) -> str:
     """One of the columns or fields that a star stands for, as it is written in SQL."""
     alias = spark.getClass().getSimpleName() == "Alias"
-    return str(spark.child().sql()) if alias else quoted(spark.name())
+    return str(spark.child().sql()) if alias else in_backticks(spark.name())
 
 
 def _check_name(key: str, item: Item, seen: dict[str, str]) -> None:

@@ -21,9 +21,10 @@ from lakefeed.tables.log.data_file import Extent, Partition, by_partition, exten
 from lakefeed.tables.operations import vacuum
 from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.compact import table_is_worn
-from lakefeed.tables.rewrite.conditions import partition_conditions, quoted, text_literal
+from lakefeed.tables.rewrite.conditions import partition_conditions, text_literal
 from lakefeed.tables.rewrite.tiers import due_for_compaction, even_size
 from lakefeed.tables.table import LakeTable
+from lakefeed.text import in_backticks
 from lakefeed.upkeep.jobs import UpkeepJob
 from lakefeed.upkeep.rewriter import BeyondMemory, FileChange
 from lakefeed.upkeep.schedule import Schedule
@@ -259,7 +260,7 @@ class Scheduler:
         spec, table = job.upkeep.delete_after, job.rewriter.table()
         assert isinstance(spec, DeleteAfter)
         before = datetime.fromtimestamp(self._clock.now() - spec.age, UTC)
-        condition = f"{quoted(spec.column)} < {_moment(table, spec.column, before)}"
+        condition = f"{in_backticks(spec.column)} < {_moment(table, spec.column, before)}"
         whole = spec.column in table.partition_columns
         for partition in [()] if whole else by_partition(data_files(table, condition)):
             passing("delete_started")

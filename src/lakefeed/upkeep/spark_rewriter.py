@@ -15,8 +15,9 @@ from lakefeed.tables.operations import vacuum
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.rewrite import z_order
-from lakefeed.tables.rewrite.conditions import partition_conditions, quoted
+from lakefeed.tables.rewrite.conditions import partition_conditions
 from lakefeed.tables.table import COMMIT_KEY, LakeTable
+from lakefeed.text import in_backticks
 from lakefeed.upkeep.rewriter import BY, DeltaRewriter, FileChange
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class SparkRewriter:
         """OPTIMIZE one partition with ZORDER BY."""
         size = {"spark.databricks.delta.optimize.maxFileSize": str(plan.target_size)}
         told = {"columns": list(plan.columns), "partition": dict(step.partition)}
-        columns = ", ".join(quoted(column) for column in plan.columns)
+        columns = ", ".join(in_backticks(column) for column in plan.columns)
         with self._commanding("cluster", told, size) as ask:
             where = _where(partition_conditions(step.partition))
             return _optimized(ask(f"OPTIMIZE {self._name}{where} ZORDER BY ({columns})"))
@@ -100,7 +101,7 @@ class SparkRewriter:
 
     @property
     def _name(self) -> str:
-        return f"delta.{quoted(self._handle.path)}"
+        return f"delta.{in_backticks(self._handle.path)}"
 
     @contextmanager
     def _commanding(

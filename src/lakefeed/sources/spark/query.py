@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakefeed.errors import SourceError, SourceUnavailable
 from lakefeed.sources.spark.spool import Spool
+from lakefeed.text import in_backticks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -160,7 +161,7 @@ class SourceQuery:
         columns = []
         for field in frame.schema:
             # Quoted, as a name may have dots.
-            column = functions.col("`{}`".format(field.name.replace("`", "``")))
+            column = functions.col(in_backticks(field.name))
             if isinstance(field.dataType, VariantType):
                 column = functions.to_json(column).alias(field.name)
             elif "variant" in field.dataType.json():

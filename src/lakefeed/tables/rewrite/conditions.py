@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from lakefeed.tables.log.data_file import Partition
-
-
-def quoted(column: str) -> str:
-    """A column's name, whatever characters and case it has."""
-    return "`" + column.replace("`", "``") + "`"
+from lakefeed.text import in_backticks
 
 
 def text_literal(text: str) -> str:
@@ -18,6 +14,6 @@ def text_literal(text: str) -> str:
 def partition_conditions(partition: Partition) -> list[str]:
     """What holds for the rows of one partition; nothing in a table without partitions."""
     return [
-        f"{quoted(name)} IS NULL" if value is None else f"{quoted(name)} = {text_literal(value)}"
+        f"{in_backticks(name)} IS NULL" if value is None else f"{in_backticks(name)} = {text_literal(value)}"
         for name, value in partition
     ]

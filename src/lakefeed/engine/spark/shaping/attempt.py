@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakefeed.sql.catalyst import module
+from lakefeed.text import in_backticks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -49,7 +50,7 @@ class Attempt:
         """What Spark says when it throws. Only for rows for which it does: others fail the task."""
         from pyspark.sql import functions as F
 
-        row = F.struct(*(F.col(quoted(name)) for name in self._frame.columns))
+        row = F.struct(*(F.col(in_backticks(name)) for name in self._frame.columns))
         held = self._made(
             f"{_OBJECTS}.NewInstance",
             self._class("scala.util.Success"),
@@ -135,8 +136,3 @@ class Attempt:
         from pyspark.sql.classic.column import Column as ClassicColumn
 
         return ClassicColumn(self._columns.column(expression))
-
-
-def quoted(name: str) -> str:
-    """A column's name as it is written in SQL."""
-    return "`" + name.replace("`", "``") + "`"

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lakefeed.columns.staged import DELETIONS
-from lakefeed.engine.spark.shaping.attempt import Attempt, quoted
+from lakefeed.engine.spark.shaping.attempt import Attempt
 from lakefeed.engine.task.carried import (
     EVENT_ORIGIN,
     KEPT,
@@ -25,6 +25,7 @@ from lakefeed.engine.task.carried import (
 )
 from lakefeed.sql.projection import BATCH_TIME, Projection
 from lakefeed.sql.spark_types import spark_schema
+from lakefeed.text import in_backticks
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -151,4 +152,4 @@ def _types(schema: pa.Schema) -> StructType:
 
 
 def _named(name: str) -> Column:
-    return F.col(quoted(name))
+    return F.col(in_backticks(name))
