@@ -32,8 +32,7 @@ from lakefeed.tables.log.commit_info import (
     only_known,
 )
 from lakefeed.tables.log.entry import LOG, Entry, entry_name, parse_entry, read_entry
-from lakefeed.tables.log.live_files import LiveFiles
-from lakefeed.tables.log.log import Log, Snapshot
+from lakefeed.tables.log.log import LiveFiles, Log, Snapshot
 from lakefeed.tables.log.mirror import Files, alter_mirrored, create_mirrored
 from lakefeed.tables.log.vector import FEATURE
 from lakefeed.tables.log.write import (
