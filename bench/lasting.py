@@ -118,7 +118,7 @@ def _upkeep(table: Any, lock: threading.RLock, spent: _Spent) -> Iterator[None]:
     full = sum(file.size for file in files) // len(files)
     spec = SimpleNamespace(mode="upsert", max_rows_per_file=PER_FILE)
     handle: Any = SimpleNamespace(
-        name="rows", path=table.path, storage={}, exists=True, table=table, lock=lock, spec=spec
+        name="rows", path=table.path, storage={}, sync=True, exists=True, table=table, lock=lock, spec=spec
     )
     job = UpkeepJob(handle, Upkeep(), DeltaRewriter(handle, "shop"), full, ())
     scheduler = Scheduler(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from deltalake.exceptions import DeltaError
 
 from lakefeed.errors import LakefeedError
-from lakefeed.stores import store_errors
+from lakefeed.stores import is_conditional, store_errors
 from lakefeed.tables.log.lean_checkpoint import write_lean_checkpoint
 from lakefeed.tables.log.write import sync_checkpoint
 from lakefeed.tables.protocol import refuse_unkept
@@ -76,7 +76,8 @@ def checkpoint_now(table: LakeTable) -> None:
 
 
 def _write(table: LakeTable) -> None:
-    if table.has_vectors and _IN_PARTS not in table.shape.features:
+    lean = table.has_vectors and _IN_PARTS not in table.shape.features and is_conditional(table.store)
+    if lean:
         write_lean_checkpoint(table.store, table.version, durable=table.durable)
     else:
         table.delta.create_checkpoint()

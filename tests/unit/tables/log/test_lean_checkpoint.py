@@ -151,6 +151,16 @@ def test_a_checkpoint_that_somebody_else_has_made_stays(path: Path) -> None:
     assert file.read_bytes() == before
 
 
+def test_delta_writes_it_where_nothing_keeps_two_writers_apart(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint, "is_conditional", lambda store: False)
+
+    checkpointed(path, "ours")
+
+    assert len(removals(path)) > 15
+
+
 def test_the_command_writes_the_same(path: Path) -> None:
     table = open_any(path)
 
