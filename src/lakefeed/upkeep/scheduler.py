@@ -22,7 +22,7 @@ from lakefeed.tables.operations import vacuum
 from lakefeed.tables.rewrite import z_order
 from lakefeed.tables.rewrite.compact import table_is_worn
 from lakefeed.tables.rewrite.conditions import partition_conditions, text_literal
-from lakefeed.tables.rewrite.tiers import due_for_compaction, even_size
+from lakefeed.tables.rewrite.tiers import Due, due_for_compaction, even_size
 from lakefeed.tables.table import LakeTable
 from lakefeed.text import in_backticks
 from lakefeed.upkeep.jobs import UpkeepJob
@@ -192,26 +192,21 @@ class Scheduler:
             began = time.monotonic()
 
     def _compact(self, job: UpkeepJob) -> Iterator[FileChange]:
-        spec = job.upkeep.compact
-        assert isinstance(spec, Compact)
         self._in_vain.add(job.handle.name)
-        due = due_for_compaction(
-            job.rewriter.table(),
-            target_size=_target_size(job),
-            min_files=spec.min_files,
-            where=spec.where,
-            cold_before=time.time() - _COLD_AFTER * spec.every,
-            max_deleted=spec.max_deleted,
-        )
-        for plan, step in due:
+        due = _due(job)
+        if not due:
+            return
+        while due:
             self._in_vain.add(job.handle.name)
             passing("compact_started")
-            change = job.rewriter.compact(plan, step)
+            change = job.rewriter.compact(*due[0])
             self._in_vain.discard(job.handle.name)
             yield change
-        if due:
-            job.rewriter.checkpoint()
-            yield FileChange()
+            # Where rows are marked, other files are the most worn by now, and small ones have come.
+            marks = len(due) > 1 and job.handle.table.has_vectors
+            due = _due(job)[: len(due) - 1] if marks else due[1:]
+        job.rewriter.checkpoint()
+        yield FileChange()
 
     def _cluster(self, job: UpkeepJob) -> Iterator[FileChange]:
         """Order the partitions that got files since they were last put in order."""
@@ -290,6 +285,19 @@ class Scheduler:
         if not self._stopping() and told not in self._told:
             self._told.add(told)
             _log.warning("%s", told)
+
+
+def _due(job: UpkeepJob) -> list[Due]:
+    spec = job.upkeep.compact
+    assert isinstance(spec, Compact)
+    return due_for_compaction(
+        job.rewriter.table(),
+        target_size=_target_size(job),
+        min_files=spec.min_files,
+        where=spec.where,
+        cold_before=time.time() - _COLD_AFTER * spec.every,
+        max_deleted=spec.max_deleted,
+    )
 
 
 def _target_size(job: UpkeepJob) -> int:

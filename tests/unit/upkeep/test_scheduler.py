@@ -8,6 +8,7 @@ import threading
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,6 +19,7 @@ from lakefeed.stores import open_store
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep import scheduler
 from lakefeed.upkeep.jobs import UpkeepJob
+from lakefeed.upkeep.rewriter import DeltaRewriter, FileChange
 from lakefeed.upkeep.schedule import Schedule
 from lakefeed.upkeep.scheduler import Scheduler, SteadyClock, running
 from support.faultpoints import UPKEEP_POINTS
@@ -381,6 +383,31 @@ def test_a_table_with_many_deleted_rows_does_not_wait_for_its_interval(
     assert kept.ids() == [*range(3, 60), *range(63, 120)]
     # Nor do readers meet the entries that have marked them.
     assert DeltaTable(kept.path).version() in kept.handle.table.log().checkpoints
+
+
+def test_small_files_that_come_between_two_steps_go_along_with_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(tmp_path, "{compact: {target_file_size: 64KB}, max_share: 1}")
+    kept.add(0, 4, rows=20_000)
+    allow(kept.path)
+    mark_everywhere(kept.path, range(2000))
+    real = DeltaRewriter.compact
+
+    def compact(self: DeltaRewriter, *given: Any) -> FileChange:
+        change = real(self, *given)
+        if not kept.told.steps:
+            kept.add(80_000, 3)
+        return change
+
+    monkeypatch.setattr(DeltaRewriter, "compact", compact)
+    kept.handle.table.refresh()
+
+    steps = kept.perform("compact")
+
+    # What the first step has left over as well.
+    assert [step.files_before for step in steps] == [2, 2 + 3 + 1]
+    assert kept.ids() == [n for n in range(80_030) if n % 20_000 >= 2000 or n >= 80_000]
 
 
 @pytest.mark.parametrize("reason", ["where", "error"])

@@ -90,12 +90,12 @@ def worn_files(files: Collection[DataFile], max_deleted: float) -> frozenset[str
     all files at the same pace: so they are rewritten one after the other and not all at once, each when it
     has about `max_deleted`, and readers always meet about half of it.
     """
-    marked = sorted((file for file in files if file.deleted), key=_deleted_share, reverse=True)
+    marked = sorted((file for file in files if file.deleted), key=deleted_share, reverse=True)
     limit = _limit(files, max_deleted)
     left = sum(file.deleted for file in marked)
     worn = []
     for file in marked:
-        if left <= limit and _deleted_share(file) <= max_deleted:
+        if left <= limit and deleted_share(file) <= max_deleted:
             break
         worn.append(file.path)
         left -= file.deleted
@@ -115,7 +115,8 @@ def _limit(files: Collection[DataFile], max_deleted: float) -> float:
     return max_deleted / 2 * sum((file.rows or 0) + file.deleted for file in files)
 
 
-def _deleted_share(file: DataFile) -> float:
+def deleted_share(file: DataFile) -> float:
+    """The share of its rows that a deletion vector deletes."""
     return file.deleted / ((file.rows or 0) + file.deleted)
 
 

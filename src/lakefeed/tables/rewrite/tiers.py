@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lakefeed.errors import TableError, UsageError
 from lakefeed.tables.data_files import data_files
-from lakefeed.tables.log.data_file import DataFile, Partition, by_partition, small_below
+from lakefeed.tables.log.data_file import DataFile, Partition, by_partition, extent, small_below
 from lakefeed.tables.rewrite import compact
 from lakefeed.tables.table import LakeTable
 
@@ -32,7 +32,8 @@ def due_for_compaction(
     A partition that still grows is gathered tier by tier: `min_files` files smaller than half a tier become
     files of that tier. So a row is rewritten once a tier, and not at every look. A partition that got no file
     since `cold_before` (seconds since 1970) gets its final files. A step reads about as much as fills a file
-    of the target size. Files that are worn by `max_deleted` are always among it.
+    of the target size, at most two. Files that are worn by `max_deleted` are always among it, and take small
+    files along.
     """
     plans = [_plan(table, max(2, target_size // part), min_files, where, max_deleted) for part in _PARTS]
     files_now = data_files(table, where)
@@ -41,6 +42,8 @@ def due_for_compaction(
     for partition, files in by_partition(files_now).items():
         if max(file.modified for file in files) / 1000 < cold_before:
             chosen += _final(plans[0], partition, files, worn)
+        elif any(file.path in worn for file in files):
+            chosen += [(plans[0], step) for step in _worn_steps(partition, files, worn, target_size)]
         else:
             found = [each for plan in plans if (each := _of(plan, partition))]
             full = [(plan, step) for plan, step in found if step.before.bytes >= plan.target_size]
@@ -76,6 +79,34 @@ def _final(
         partition, tuple(sorted(small, key=lambda file: file.modified)), -(-total // size)
     )
     return [(replace(plan, target_size=size), part) for part in _small_steps(step, size)]
+
+
+def _worn_steps(
+    partition: Partition, files: list[DataFile], worn: frozenset[str], target: int
+) -> Iterator[compact.CompactStep]:
+    """The small files together with the two most worn large ones, then the other worn ones two by two.
+
+    So new rows fill the room that deleted ones leave, and the table keeps the number of its files. Small
+    files that make a large one themselves go first.
+    """
+    small = [file for file in files if file.size < small_below(target)]
+    large = [file for file in files if file.path in worn and file.size >= small_below(target)]
+    groups: list[list[DataFile]] = [[]]
+    filled = 0
+    for file in sorted(small, key=lambda file: file.modified):
+        groups[-1].append(file)
+        filled += file.size
+        if filled >= target:
+            groups.append([])
+            filled = 0
+    for at, file in enumerate(sorted(large, key=compact.deleted_share, reverse=True)):
+        if at and at % 2 == 0:
+            groups.append([])
+        groups[-1].append(file)
+    for group in groups:
+        if len(group) > 1 or any(file.path in worn for file in group):
+            expected = -(-extent(group).bytes // target)
+            yield compact.CompactStep(partition, tuple(group), expected)
 
 
 def _plan(
