@@ -35,7 +35,7 @@ from support.delta_spark import DeltaSpark
 from support.delta_tables import open_any
 from support.foreign_parquet import write_taken
 
-ACCOUNT = operation_info("test", by="test")
+INFO = operation_info("test", by="test")
 UTC = dt.UTC
 KINDS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "byte": (pa.int8(), [-128, 127]),
@@ -68,33 +68,33 @@ REFUSED = {
 
 
 def feed(table: LakeTable, rows: pa.Table) -> None:
-    rewrite(table, [], iter(rows.to_batches()), file_writer(table, "ZSTD", 2**27), ACCOUNT)
+    rewrite(table, [], iter(rows.to_batches()), file_writer(table, "ZSTD", 2**27), INFO)
 
 
 def compact(table: LakeTable, folder: Path, rows: pa.Table) -> None:
     plan = compaction.plan(table)
     assert plan.steps
-    compaction.run(table, plan, ACCOUNT, file_writer)
+    compaction.run(table, plan, INFO, file_writer)
 
 
 def z_order(table: LakeTable, folder: Path, rows: pa.Table) -> None:
-    clustering.run(table, clustering.plan(table, ["id"]), ACCOUNT, file_writer)
+    clustering.run(table, clustering.plan(table, ["id"]), INFO, file_writer)
 
 
 def delete(table: LakeTable, folder: Path, rows: pa.Table) -> None:
     feed(table, pa.table({"id": [-1] * rows.num_rows, "k": rows["k"]}, schema=rows.schema))
-    deletion.run(table, deletion.plan(table, "id = -1"), ACCOUNT)
+    deletion.run(table, deletion.plan(table, "id = -1"), INFO)
 
 
 def replace(table: LakeTable, folder: Path, rows: pa.Table) -> None:
     pq.write_table(rows, folder / "fix.parquet")
     source = replacement.Rows.at(str(folder / "fix.parquet"), {})
-    replacement.run(table, replacement.plan(table, "id >= 0", source), ACCOUNT)
+    replacement.run(table, replacement.plan(table, "id >= 0", source), INFO)
 
 
 def lay_out(table: LakeTable, folder: Path, rows: pa.Table) -> None:
-    layout.run(table, layout.plan(table, []), ACCOUNT)
-    layout.run(table, layout.plan(table, ["k"]), ACCOUNT)
+    layout.run(table, layout.plan(table, []), INFO)
+    layout.run(table, layout.plan(table, ["k"]), INFO)
 
 
 STEPS: list[Callable[[LakeTable, Path, pa.Table], None]] = [compact, z_order, delete, replace, lay_out]
@@ -172,7 +172,7 @@ def test_directories_become_the_values_that_they_stand_for(name: str, tmp_path: 
 
     store = open_store(str(path), {})
     plan = conversion.plan(str(path), store, {"k": KINDS[name][0]})
-    conversion.run(plan, {}, ACCOUNT)
+    conversion.run(plan, {}, INFO)
 
     assert_read_alike(name, path, values(rows), "convert")
 
@@ -194,7 +194,7 @@ def test_spark_reads_every_partition_value_and_every_column_that_was_converted(
     converted = write_taken(tmp_path / "converted")
     for folder in converted:
         at = str(tmp_path / "converted" / folder)
-        conversion.run(conversion.plan(at, open_store(at, {}), {}), {}, ACCOUNT)
+        conversion.run(conversion.plan(at, open_store(at, {}), {}), {}, INFO)
 
     read = delta_spark.read(path).to_pylist()
     assert {row["id"]: row for row in read} == {row["id"]: row for row in rows.to_pylist()}

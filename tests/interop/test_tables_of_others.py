@@ -32,7 +32,7 @@ from support.delta_spark import DeltaSpark
 from support.delta_tables import open_any, rows
 from support.zoo import ZOO
 
-ACCOUNT = operation_info("test", by="test")
+INFO = operation_info("test", by="test")
 REWRITES = ("optimize", "z-order", "delete", "replace", "layout")
 ALL_BUT_CHECKPOINT = (*REWRITES, "restore", "properties", "vacuum")
 
@@ -70,11 +70,11 @@ READ_BY_SPARK = (
 def optimize(table: LakeTable) -> None:
     plan = compact.plan(table)
     assert plan.steps
-    compact.run(table, plan, ACCOUNT, file_writer)
+    compact.run(table, plan, INFO, file_writer)
 
 
 def z_order(table: LakeTable) -> None:
-    clustering.run(table, clustering.plan(table, ["id", "v"]), ACCOUNT, file_writer)
+    clustering.run(table, clustering.plan(table, ["id", "v"]), INFO, file_writer)
 
 
 def replace(table: LakeTable) -> None:
@@ -87,19 +87,19 @@ def replace(table: LakeTable) -> None:
     pq.write_table(found.filter(pc.equal(found["id"], 11)), fix)
     plan = replacement.plan(table, "id = 11", replacement.Rows.at(str(fix), {}))
     assert plan.removed_rows == plan.source.count == 1
-    replacement.run(table, plan, ACCOUNT)
+    replacement.run(table, plan, INFO)
 
 
 RUN: dict[str, Callable[[LakeTable], Any]] = {
     "checkpoint": lambda table: checkpoint.run(table, checkpoint.plan(table)),
-    "properties": lambda table: settings.run(table, settings.plan(table, {"mine": "x"}), ACCOUNT),
+    "properties": lambda table: settings.run(table, settings.plan(table, {"mine": "x"}), INFO),
     "optimize": optimize,
     "z-order": z_order,
-    "vacuum": lambda table: vacuum.run(table, vacuum.plan(table, retain=0.001, allow_short=True), ACCOUNT),
-    "delete": lambda table: deletion.run(table, deletion.plan(table, "id = 3"), ACCOUNT),
+    "vacuum": lambda table: vacuum.run(table, vacuum.plan(table, retain=0.001, allow_short=True), INFO),
+    "delete": lambda table: deletion.run(table, deletion.plan(table, "id = 3"), INFO),
     "replace": replace,
-    "layout": lambda table: layout.run(table, layout.plan(table, ["v"]), ACCOUNT),
-    "restore": lambda table: restore.run(table, restore.plan(table, table.version - 1), ACCOUNT),
+    "layout": lambda table: layout.run(table, layout.plan(table, ["v"]), INFO),
+    "restore": lambda table: restore.run(table, restore.plan(table, table.version - 1), INFO),
 }
 
 

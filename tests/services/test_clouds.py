@@ -41,7 +41,7 @@ from support.lock_table import LockedS3
 from support.object_server import ObjectServer
 from support.s3 import S3Server
 
-ACCOUNT = operation_info("test", by="test")
+INFO = operation_info("test", by="test")
 PROGRAM = """\
 import sys
 from lakefeed import Pipeline
@@ -164,11 +164,11 @@ def test_a_table_is_looked_after_and_plan_and_commands_see_it(
     table = open_any(lake.events, lake.cloud.storage)
     before = table_ids(lake.events, storage=lake.storage)
 
-    compacted = compact.run(table, compact.plan(table), ACCOUNT, file_writer)
+    compacted = compact.run(table, compact.plan(table), INFO, file_writer)
     soon = vacuum.plan(table, retain=0.001, allow_short=True)
-    vacuum.run(table, soon, ACCOUNT)
-    delete.run(table, delete.plan(table, "event_id < 100"), ACCOUNT)
-    restoring.run(table, restoring.plan(table, table.version - 1), ACCOUNT)
+    vacuum.run(table, soon, INFO)
+    delete.run(table, delete.plan(table, "event_id < 100"), INFO)
+    restoring.run(table, restoring.plan(table, table.version - 1), INFO)
     checkpoint.run(table, checkpoint.plan(table))
 
     assert compacted.after.files < compacted.before.files == len(soon.files)

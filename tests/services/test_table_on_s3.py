@@ -24,7 +24,7 @@ from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import open_any
 from support.s3 import S3Server
 
-ACCOUNT = operation_info("test", by="test")
+INFO = operation_info("test", by="test")
 
 
 @pytest.fixture
@@ -52,13 +52,13 @@ def test_table_is_compacted_vacuumed_restored_and_dropped_on_s3(s3: S3Server, bu
     s3.client.put_object(Bucket=bucket, Key="deep/table/orphan.parquet", Body=b"x")
     table = open_any(path, storage)
 
-    compacted = compact.run(table, compact.plan(table), ACCOUNT, file_writer)
+    compacted = compact.run(table, compact.plan(table), INFO, file_writer)
     again = compact.plan(table)
     kept = vacuum.plan(table)
     soon = vacuum.plan(table, retain=0.001, allow_short=True)
-    delete.run(table, delete.plan(table, "id = 1"), ACCOUNT)
+    delete.run(table, delete.plan(table, "id = 1"), INFO)
     deleted = ids(path, storage)
-    restoring.run(table, restoring.plan(table, table.version - 1), ACCOUNT)
+    restoring.run(table, restoring.plan(table, table.version - 1), INFO)
 
     assert (compacted.before.files, compacted.after.files, again.steps) == (6, 2, ())
     assert (kept.files, kept.young.files) == ((), 1)
@@ -67,7 +67,7 @@ def test_table_is_compacted_vacuumed_restored_and_dropped_on_s3(s3: S3Server, bu
     assert deleted == [0, 2, 10, 11, 12]
     assert ids(path, storage) == [0, 1, 2, 10, 11, 12]
 
-    vacuum.run(table, soon, ACCOUNT)
+    vacuum.run(table, soon, INFO)
     still = ids(path, storage)
     drop.run(table, drop.plan(table))
 
@@ -86,11 +86,11 @@ def test_parquet_files_on_s3_become_a_table_and_get_properties(s3: S3Server, buc
     s3.client.put_object(Bucket=bucket, Key="old/day=2026-11-15/a.parquet", Body=body)
 
     plan = convert.plan(path, open_store(path, storage), {"day": pa.date32()})
-    convert.run(plan, storage, ACCOUNT)
+    convert.run(plan, storage, INFO)
     table = open_any(path, storage)
-    properties.run(table, properties.plan(table, {"delta.checkpointInterval": "5"}), ACCOUNT)
+    properties.run(table, properties.plan(table, {"delta.checkpointInterval": "5"}), INFO)
     set_to = DeltaTable(path, storage_options=storage).metadata().configuration
-    properties.run(table, properties.plan(table, {}, ["delta.checkpointInterval"]), ACCOUNT)
+    properties.run(table, properties.plan(table, {}, ["delta.checkpointInterval"]), INFO)
 
     found = DeltaTable(path, storage_options=storage)
     assert found.to_pyarrow_table()["day"].to_pylist() == [dt.date(2026, 11, 15)] * 2

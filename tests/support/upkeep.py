@@ -118,7 +118,7 @@ upkeep: {upkeep}
                 append(self.handle.table, Change([file], {key: at + 9}, {key: at - 1}, {}), retries=5)
 
     def perform(self, operation: str) -> list[UpkeepDone]:
-        """Do an operation now; answer its steps."""
+        """Do an operation now; returns its steps."""
         self.told.steps.clear()
         perform(self.scheduler, self.job, operation)
         return list(self.told.steps)
@@ -131,7 +131,7 @@ upkeep: {upkeep}
         return sorted(pa.table(DeltaTable(self.path).get_add_actions()).column("path").to_pylist())
 
     def commit_info(self) -> dict[str, Any]:
-        """The account of the newest version."""
+        """The commit info of the newest version."""
         return dict(json.loads(DeltaTable(self.path).history(1)[0]["lakefeed"]))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, ClassVar
@@ -107,6 +108,10 @@ class Connector(Section):
     def takes_away(self) -> bool:
         """Whether a source removes files that it has read."""
         return False
+
+    def holds(self) -> tuple[str, Hashable] | None:
+        """What only one source can have: its name, and what tells it from others; None: nothing."""
+        return None
 
     def reads_table(self) -> str | None:
         """The path of the Delta table that a source reads; None where it reads none."""

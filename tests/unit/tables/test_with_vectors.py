@@ -32,7 +32,7 @@ from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import age_log, ids, open_any
 from support.vectors import allow, mark, mark_everywhere
 
-ACCOUNT = {"kind": "test", "by": "test"}
+INFO = {"kind": "test", "by": "test"}
 MANY = range(0, 3000, 3)
 """So many that their bitmap has a file of its own."""
 
@@ -65,7 +65,7 @@ def vectors_in(path: Path) -> set[str]:
 def test_compaction_purges_what_was_deleted(path: Path) -> None:
     table = open_any(path)
 
-    compact.run(table, compact.plan(table), ACCOUNT, file_writer)
+    compact.run(table, compact.plan(table), INFO, file_writer)
 
     (file,) = data_files(open_any(path))
     assert (file.rows, file.vector) == (4000, None)
@@ -76,7 +76,7 @@ def test_compaction_purges_what_was_deleted(path: Path) -> None:
 def test_clustering_keeps_rows_deleted(path: Path) -> None:
     table = open_any(path)
 
-    clustering.run(table, clustering.plan(table, ["id"]), ACCOUNT, file_writer)
+    clustering.run(table, clustering.plan(table, ["id"]), INFO, file_writer)
 
     assert ids(path) == LEFT
 
@@ -87,19 +87,19 @@ def test_compaction_gives_way_to_who_deletes_further_rows_meanwhile(path: Path) 
     mark_everywhere(path, [1])
 
     with pytest.raises(Conflict):
-        compact.run(table, plan, ACCOUNT, file_writer)
+        compact.run(table, plan, INFO, file_writer)
 
     assert ids(path) == [n for n in LEFT if n not in (1, 3001)]
 
 
 def test_delete_replace_and_new_partitions_keep_rows_deleted(path: Path, tmp_path: Path) -> None:
-    deletion.run(open_any(path), deletion.plan(open_any(path), "id < 5"), ACCOUNT)
+    deletion.run(open_any(path), deletion.plan(open_any(path), "id < 5"), INFO)
     assert ids(path) == LEFT[3:]
     write_deltalake(tmp_path / "new", pa.table({"id": [5], "day": ["e"]}))
     source = replacement.Rows.at(str(tmp_path / "new"), {})
-    replacement.run(open_any(path), replacement.plan(open_any(path), "id = 5", source), ACCOUNT)
+    replacement.run(open_any(path), replacement.plan(open_any(path), "id = 5", source), INFO)
     assert ids(path) == LEFT[3:]
-    layout.run(open_any(path), layout.plan(open_any(path), []), ACCOUNT)
+    layout.run(open_any(path), layout.plan(open_any(path), []), INFO)
 
     assert ids(path) == LEFT[3:]
     assert features_of(path) == ["appendOnly", "deletionVectors", "invariants"]
@@ -122,7 +122,7 @@ def test_restore_brings_rows_back_that_were_deleted_later_and_only_those(path: P
     plan = restore.plan(open_any(path), version)
 
     assert (plan.brought_back.rows, plan.taken_away.rows) == (4000, 3996)
-    restore.run(open_any(path), plan, ACCOUNT)
+    restore.run(open_any(path), plan, INFO)
 
     assert ids(path) == LEFT
     assert [file.deleted for file in data_files(open_any(path))] == [1000, 1000]
@@ -155,7 +155,7 @@ def test_vacuum_keeps_vectors_in_use_and_deletes_others_when_they_are_old(path: 
     assert not kept.files
     age_log(path, 100)
     plan = vacuum.plan(open_any(path))
-    vacuum.run(open_any(path), plan, ACCOUNT)
+    vacuum.run(open_any(path), plan, INFO)
 
     assert {file.path for file in plan.files} == {first, orphan.name}
     assert vectors_in(path) == newest
@@ -237,7 +237,7 @@ def written(path: Path) -> WrittenFile:
 def test_a_column_that_is_added_adds_no_feature(path: Path) -> None:
     table = open_any(path)
 
-    add_columns(table, [pa.field("late", pa.string())], ACCOUNT)
+    add_columns(table, [pa.field("late", pa.string())], INFO)
 
     assert features_of(path) == ["appendOnly", "deletionVectors", "invariants"]
     assert ids(path) == LEFT
@@ -255,7 +255,7 @@ def test_rows_of_one_partition_are_marked_alone(tmp_path: Path) -> None:
 
 def test_files_with_many_deleted_rows_are_written_again_be_they_large_or_alone(path: Path) -> None:
     table = open_any(path)
-    compact.run(table, compact.plan(table), ACCOUNT, file_writer)
+    compact.run(table, compact.plan(table), INFO, file_writer)
     mark_everywhere(path, range(0, 700))
     table.refresh()
 
@@ -267,5 +267,5 @@ def test_files_with_many_deleted_rows_are_written_again_be_they_large_or_alone(p
 
     assert (due(0.4, 0), due(0.4, 9e9)) == (0, 0)
     assert (due(0.3, 0), due(0.3, 9e9)) == (1, 1)
-    compact.run(table, compact.plan(table, max_deleted=0.1), ACCOUNT, file_writer)
+    compact.run(table, compact.plan(table, max_deleted=0.1), INFO, file_writer)
     assert [(file.rows, file.deleted) for file in data_files(open_any(path))] == [(3300, 0)]

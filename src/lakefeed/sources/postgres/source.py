@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Annotated, ClassVar, Literal, Self
 
 import pyarrow as pa
@@ -159,6 +159,13 @@ class PostgresSource(Source):
         plain = re.sub(r"[^a-z0-9_]", "_", f"lakefeed_{pipeline}_{name}".lower())[:_LONGEST_NAME]
         publication = self.publication or plain
         return publication, self.slot or re.sub(r"[^a-z0-9_]", "_", publication.lower())
+
+    def holds(self) -> tuple[str, Hashable] | None:
+        """The slot, where the file names it or the publication; names that are made differ by source."""
+        if self.snapshot == "only" or not (self.slot or self.publication):
+            return None
+        _, slot = self.named("", "")
+        return f"replication slot '{slot}'", (slot, self.connection, self.host, self.port, self.database)
 
     def known_streams(self) -> tuple[str, ...] | None:
         """The tables, unless there is a wild card among them."""

@@ -19,12 +19,12 @@ from lakefeed.tables.operations.operation import operation_info
 from support.delta_tables import rows
 from support.foreign_parquet import REFUSED, write_old_list, write_taken
 
-ACCOUNT = operation_info("convert", by="test")
+INFO = operation_info("convert", by="test")
 
 
 def convert(path: Path, **types: pa.DataType) -> DeltaTable:
     plan = conversion.plan(str(path), open_store(str(path), {}), types)
-    return conversion.run(plan, {}, ACCOUNT)
+    return conversion.run(plan, {}, INFO)
 
 
 def statistics(path: Path) -> dict[str, Any]:

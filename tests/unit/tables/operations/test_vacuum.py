@@ -23,7 +23,7 @@ from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import age_log, ids, make_old, open_any, write_table
 from support.keyed_table import KeyedTable
 
-ACCOUNT = operation_info("vacuum", by="command", reason="disk is full")
+INFO = operation_info("vacuum", by="command", reason="disk is full")
 
 
 def overwritten(path: Path, days: float = 30) -> LakeTable:
@@ -43,7 +43,7 @@ def test_files_unneeded_for_longer_than_the_retention_go_and_the_rows_stay(tmp_p
     (live,) = (file for file in DeltaTable(tmp_path).file_uris())
 
     plan = vacuum.plan(table)
-    report = vacuum.run(table, plan, ACCOUNT)
+    report = vacuum.run(table, plan, INFO)
 
     assert plan.deleted.files == 3
     assert [file.name for file in tmp_path.glob("*.parquet")] == [Path(live).name]
@@ -52,7 +52,7 @@ def test_files_unneeded_for_longer_than_the_retention_go_and_the_rows_stay(tmp_p
     told = DeltaTable(tmp_path).history(1)[0]["lakefeed"]
     assert '"kind":"vacuum"' in told and '"reason":"disk is full"' in told and '"files":3' in told
     assert vacuum.plan(open_any(tmp_path)).files == ()
-    assert vacuum.run(table, vacuum.plan(table), ACCOUNT).versions == ()
+    assert vacuum.run(table, vacuum.plan(table), INFO).versions == ()
 
 
 @pytest.mark.parametrize(("tombstones", "days", "kept"), [(30, 10, True), (30, 31, False), (2, 10, False)])
@@ -126,7 +126,7 @@ def test_nothing_that_is_not_the_tables_is_touched(tmp_path: Path) -> None:
     table = open_any(path)
 
     plan = vacuum.plan(table)
-    vacuum.run(table, plan, ACCOUNT)
+    vacuum.run(table, plan, INFO)
 
     assert deleted(plan) == {"_p=a/orphan.parquet"}
     assert set(plan.left_alone) == {
@@ -165,7 +165,7 @@ def test_file_that_a_restore_has_brought_back_since_the_plan_stays(tmp_path: Pat
     plan = vacuum.plan(table)
     DeltaTable(tmp_path).restore(2)
 
-    vacuum.run(table, plan, ACCOUNT)
+    vacuum.run(table, plan, INFO)
 
     assert ids(tmp_path) == [0, 1, 2]
 

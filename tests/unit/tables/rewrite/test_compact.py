@@ -22,7 +22,7 @@ from lakefeed.tables.rewrite import z_order
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import content, ids, open_any, write_table
 
-ACCOUNT = operation_info("compact", by="command", reason="too many files")
+INFO = operation_info("compact", by="command", reason="too many files")
 
 
 def actions(path: Path, version: int, kind: str) -> list[dict[str, object]]:
@@ -39,7 +39,7 @@ def test_compaction_keeps_every_row_and_says_that_it_changes_no_data(tmp_path: P
     before = content(tmp_path)
 
     plan = compaction.plan(table)
-    report = compaction.run(table, plan, ACCOUNT, file_writer)
+    report = compaction.run(table, plan, INFO, file_writer)
 
     assert [dict(step.partition) for step in plan.steps] == [{"day": "2026-11-01"}, {"day": "2026-11-02"}]
     assert (plan.before.files, plan.before.rows, plan.expected_files) == (10, 10, 2)
@@ -56,11 +56,11 @@ def test_compaction_keeps_every_row_and_says_that_it_changes_no_data(tmp_path: P
 
 def test_second_compaction_finds_nothing_to_do_and_commits_nothing(tmp_path: Path) -> None:
     table = write_table(tmp_path, [days(number) for number in range(3)])
-    compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
+    compaction.run(table, compaction.plan(table), INFO, file_writer)
     version = table.version
 
     plan = compaction.plan(table)
-    report = compaction.run(table, plan, ACCOUNT, file_writer)
+    report = compaction.run(table, plan, INFO, file_writer)
 
     assert plan.steps == ()
     assert report.versions == ()
@@ -70,7 +70,7 @@ def test_second_compaction_finds_nothing_to_do_and_commits_nothing(tmp_path: Pat
 def test_where_takes_partitions_and_leaves_the_others(tmp_path: Path) -> None:
     table = write_table(tmp_path, [days(number) for number in range(3)], partition_by=["day"])
 
-    compaction.run(table, compaction.plan(table, where="day = '2026-11-02'"), ACCOUNT, file_writer)
+    compaction.run(table, compaction.plan(table, where="day = '2026-11-02'"), INFO, file_writer)
 
     left = {dict(file.partition)["day"]: 0 for file in data_files(table)}
     for file in data_files(table):
@@ -105,7 +105,7 @@ def test_partitions_of_every_type_are_found_again(tmp_path: Path, values: list[o
     table = write_table(tmp_path, batches, partition_by=["p"])
     before = content(tmp_path)
 
-    report = compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
+    report = compaction.run(table, compaction.plan(table), INFO, file_writer)
 
     assert report.after.files == 2
     assert content(tmp_path) == before
@@ -126,7 +126,7 @@ def test_target_size_comes_from_the_table_and_bounds_the_files(tmp_path: Path) -
     sizes = [file.size for file in data_files(table)]
 
     plan = compaction.plan(table)
-    report = compaction.run(table, plan, ACCOUNT, file_writer)
+    report = compaction.run(table, plan, INFO, file_writer)
 
     assert (plan.target_size, plan.expected_files) == (60 * 1024, -(-sum(sizes) // (60 * 1024)))
     assert 1 < report.after.files < 12
@@ -141,7 +141,7 @@ def test_files_keep_their_compression(tmp_path: Path) -> None:
         write_deltalake(tmp_path, pa.table({"id": [number]}), mode="append", writer_properties=gzip)
     table = open_any(tmp_path)
 
-    compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
+    compaction.run(table, compaction.plan(table), INFO, file_writer)
 
     (file,) = data_files(table)
     assert pq.ParquetFile(tmp_path / file.path).metadata.row_group(0).column(0).compression == "GZIP"
@@ -150,7 +150,7 @@ def test_files_keep_their_compression(tmp_path: Path) -> None:
 def test_positions_survive_compaction_and_a_checkpoint(tmp_path: Path) -> None:
     table = write_table(tmp_path, [days(number) for number in range(3)], positions="shop/clicks/0")
 
-    compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
+    compaction.run(table, compaction.plan(table), INFO, file_writer)
     table.delta.create_checkpoint()
 
     assert table.transactions == {"shop/clicks/0": 2}
@@ -162,7 +162,7 @@ def test_rows_appended_meanwhile_stay(tmp_path: Path) -> None:
     plan = compaction.plan(table)
     write_deltalake(tmp_path, pa.table({"id": [100], "day": ["x"]}), mode="append")
 
-    compaction.run(table, plan, ACCOUNT, file_writer)
+    compaction.run(table, plan, INFO, file_writer)
 
     assert ids(tmp_path) == [0, 1, 2, 3, 4, 5, 100]
 
@@ -176,7 +176,7 @@ def test_of_two_compactions_at_once_one_gives_way_and_no_row_doubles(tmp_path: P
         plan = compaction.plan(table)
         barrier.wait()
         try:
-            compaction.run(table, plan, ACCOUNT, file_writer)
+            compaction.run(table, plan, INFO, file_writer)
             outcomes.append("done")
         except Conflict as error:
             assert "nothing was committed.\nRun it again." in str(error)

@@ -21,7 +21,7 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import ids, open_any, write_table
 
-ACCOUNT = operation_info("compact", by="test")
+INFO = operation_info("compact", by="test")
 
 
 class Interrupted(Exception):
@@ -80,7 +80,7 @@ def test_rewrite_gives_way_to_whoever_changes_its_files_and_leaves_nothing_behin
     with pytest.raises(
         Conflict, match=r"while files were rewritten; nothing was committed\.\nRun it again\."
     ):
-        compaction.run(table, compaction.plan(table), ACCOUNT, beside(happens))
+        compaction.run(table, compaction.plan(table), INFO, beside(happens))
 
     assert [ids(tmp_path)] == after
     named = {uri.rpartition("/")[2] for version in range(DeltaTable(tmp_path).version() + 1)
@@ -93,7 +93,7 @@ def test_appends_that_land_meanwhile_are_no_conflict(table: LakeTable, tmp_path:
         for number in (100, 101, 102):
             write_deltalake(tmp_path, pa.table({"id": [number]}), mode="append")
 
-    report = compaction.run(table, compaction.plan(table), ACCOUNT, beside(happens))
+    report = compaction.run(table, compaction.plan(table), INFO, beside(happens))
 
     assert ids(tmp_path) == [0, 1, 2, 3, 100, 101, 102]
     assert (report.versions, report.after.files) == ((7,), 4)
@@ -117,7 +117,7 @@ def test_commit_whose_answer_is_lost_is_found_and_not_repeated(
     monkeypatch.setattr(DeltaTable, "create_write_transaction", losing(by_delta))
     monkeypatch.setattr("lakefeed.tables.table.write_entry", losing(write_entry))
 
-    report = compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
+    report = compaction.run(table, compaction.plan(table), INFO, file_writer)
 
     assert (report.versions, len(calls)) == ((4,), 1)
     assert ids(tmp_path) == [0, 1, 2, 3]
@@ -132,7 +132,7 @@ def test_failure_before_the_commit_leaves_table_and_store_as_they_were(
         raise Interrupted
 
     with pytest.raises(Interrupted):
-        compaction.run(table, compaction.plan(table), ACCOUNT, beside(happens))
+        compaction.run(table, compaction.plan(table), INFO, beside(happens))
 
     assert files_in_store(tmp_path) == before
     assert (DeltaTable(tmp_path).version(), ids(tmp_path)) == (3, [0, 1, 2, 3])
@@ -150,7 +150,7 @@ def test_kill_between_partitions_leaves_a_table_that_the_next_run_finishes(tmp_p
         return opened[-1]
 
     with pytest.raises(Interrupted):
-        compaction.run(table, compaction.plan(table), ACCOUNT, killed)
+        compaction.run(table, compaction.plan(table), INFO, killed)
     left = compaction.plan(open_any(tmp_path))
 
     assert [dict(step.partition) for step in left.steps] == [{"day": "c"}]
@@ -165,7 +165,7 @@ def test_old_files_without_a_later_column_are_filled_with_null(tmp_path: Path) -
         write_deltalake(tmp_path, rows, mode="append", schema_mode="merge")
     table = open_any(tmp_path)
 
-    compaction.run(table, compaction.plan(table), ACCOUNT, file_writer)
+    compaction.run(table, compaction.plan(table), INFO, file_writer)
 
     assert DeltaTable(tmp_path).to_pyarrow_table().sort_by("id").to_pylist() == [
         {"id": 1, "s": {"a": 1, "b": None}, "late": None},

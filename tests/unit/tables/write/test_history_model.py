@@ -39,7 +39,7 @@ SCHEMA = pa.schema(
         pa.field("valid_to", pa.int64()),
     ]
 )
-ACCOUNT = {"kind": "test", "by": "test"}
+INFO = {"kind": "test", "by": "test"}
 
 
 def random_change(chance: random.Random, number: int, truncates: bool) -> dict[str, Any]:
@@ -64,9 +64,9 @@ def disturb(chance: random.Random, table: KeyedTable) -> None:
     other = open_any(table.path)
     match chance.randrange(8):
         case 0:
-            compact.run(other, compact.plan(other), ACCOUNT, file_writer)
+            compact.run(other, compact.plan(other), INFO, file_writer)
         case 1:
-            vacuum.run(other, vacuum.plan(other, retain=0.0, allow_short=True), ACCOUNT)
+            vacuum.run(other, vacuum.plan(other, retain=0.0, allow_short=True), INFO)
         case 2:
             checkpoint_now(open_any(table.path))
         case 3:

@@ -6,7 +6,7 @@ The checks read an outline and not the models, so that they run on whatever part
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -68,6 +68,7 @@ def _problems(outline: Outline) -> Problems:
     yield from _idle_sources(outline)
     yield from _shared_paths(outline)
     yield from _shared_folders(outline)
+    yield from _shared_slots(outline)
     yield from query_problems(outline)
     yield from key_problems(outline)
     yield from kept_problems(outline)
@@ -104,6 +105,16 @@ def _shared_folders(outline: Outline) -> Problems:
             if other != name and (is_inside(folder, mine) or is_inside(mine, folder)):
                 message = f"takes files away that source '{other}' reads too; set `after: keep`"
                 yield ("sources", name, "after"), message
+
+
+def _shared_slots(outline: Outline) -> Problems:
+    """What two sources would take from each other, such as the replication slot of a database."""
+    owners: dict[Hashable, str] = {}
+    for name, source in sorted(outline.sound.items()):
+        what, which = source.holds() or ("", None)
+        if which is not None and owners.setdefault(which, name) != name:
+            message = f"source '{owners[which]}' has the {what} already; give each its own `slot`"
+            yield ("sources", name, "slot"), message
 
 
 def _unknown_sources(outline: Outline) -> Problems:
