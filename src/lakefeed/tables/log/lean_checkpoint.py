@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from lakefeed.stores import local_folder, put_new
-from lakefeed.tables.log.checkpoint import checkpoint_before, last_checkpoint
+from lakefeed.tables.log.checkpoint import Checkpoint, checkpoint_before, last_checkpoint
 from lakefeed.tables.log.entry import LOG, entry_name
 
 _HINT = f"{LOG}/_last_checkpoint"
@@ -38,8 +38,12 @@ def write_lean_checkpoint(store: pafs.FileSystem, version: int, *, durable: bool
     delta-rs writes it in a copy of the log: whoever reads the table never meets a file that changes. A
     checkpoint of version 2 is not for this.
     """
+    known = checkpoint_before(store, version)
+    if known and known.version == version:
+        # delta-rs would write none, and no hint either.
+        return
     with TemporaryDirectory(prefix="lakefeed-") as folder:
-        _copy_log(store, Path(folder), version)
+        _copy_log(store, Path(folder), known, version)
         DeltaTable(folder).create_checkpoint()
         name = f"{LOG}/{version:020d}.checkpoint.parquet"
         lean = without_needless_removals(pq.read_table(Path(folder) / name))
@@ -93,9 +97,8 @@ def _vector_files(files: pa.StructArray) -> pa.Array:
     return pc.if_else(pc.equal(kind, "i"), None, name)
 
 
-def _copy_log(store: pafs.FileSystem, folder: Path, version: int) -> None:
-    """Copy the newest checkpoint up to a version, and the entries behind it up to there."""
-    known = checkpoint_before(store, version)
+def _copy_log(store: pafs.FileSystem, folder: Path, known: Checkpoint | None, version: int) -> None:
+    """Copy a checkpoint, and the entries behind it up to a version."""
     first = known.version + 1 if known else 0
     paths = [*(known.paths if known else ()), *map(entry_name, range(first, version + 1))]
     (folder / LOG).mkdir()

@@ -151,6 +151,20 @@ def test_a_checkpoint_that_somebody_else_has_made_stays(path: Path) -> None:
     assert file.read_bytes() == before
 
 
+@pytest.mark.parametrize("pointed", [True, False])
+@pytest.mark.parametrize("by", ["ours", "delta-rs"])
+def test_a_version_that_has_one_already_gets_no_second(path: Path, by: str, pointed: bool) -> None:
+    checkpointed(path, by)
+    (file,) = (path / "_delta_log").glob("*.checkpoint.parquet")
+    before, table = file.read_bytes(), open_any(path)
+    if not pointed:
+        (path / "_delta_log" / "_last_checkpoint").unlink()
+
+    assert checkpoint.run(table, checkpoint.plan(table)) == table.version
+
+    assert file.read_bytes() == before
+
+
 def test_delta_writes_it_where_nothing_keeps_two_writers_apart(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
