@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import psycopg
 from psycopg import sql
 
-from lakefeed.errors import SourceUnavailable
+from lakefeed.errors import SourceError, SourceUnavailable
 from lakefeed.sources.postgres.connection import Connection, one_row, quoted
 from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.positions import lsn_text
 from lakefeed.sources.postgres.replication.ahead import ReadingAhead
 from lakefeed.sources.postgres.replication.slot import slot_named
+from lakefeed.text import first_line
 
 _COPY = """
 COPY (SELECT data FROM pg_catalog.{function}(
@@ -49,12 +50,26 @@ def messages(connection: Connection, slot: str, publication: str, end: int) -> I
     is_long = known is not None and end - known.confirmed > 2 * _SHORTEST_STEP
     if is_long and not _waits_for_standbys(connection):
         copy = _copied_slot(connection, slot)
-    if copy is None:
-        yield from _peeked(connection, slot, publication, end)
-        return
-    with closing(ReadingAhead(connection, _stepped(connection, copy, publication, end))) as ahead:
-        yield from ahead
-    connection.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [copy])
+    with _decoding(slot):
+        if copy is None:
+            yield from _peeked(connection, slot, publication, end)
+            return
+        with closing(ReadingAhead(connection, _stepped(connection, copy, publication, end))) as ahead:
+            yield from ahead
+        connection.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [copy])
+
+
+@contextmanager
+def _decoding(slot: str) -> Iterator[None]:
+    """Say what helps where the server fails at its own WAL: it does so again each time, whoever asks."""
+    try:
+        yield
+    except psycopg.errors.InternalError_ as error:
+        raise SourceError(
+            f"the server fails to decode the changes of the replication slot {slot}: {first_line(error)}\n"
+            "It fails whoever reads them. To go on, run once with `on_slot_loss: snapshot`, which reads all "
+            f"rows anew, after this statement: SELECT pg_drop_replication_slot('{slot}')"
+        ) from error
 
 
 def _waits_for_standbys(connection: Connection) -> bool:
