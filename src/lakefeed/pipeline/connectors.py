@@ -109,8 +109,8 @@ class Connector(Section):
         """Whether a source removes files that it has read."""
         return False
 
-    def holds(self) -> tuple[str, Hashable] | None:
-        """What only one source can have: its name, and what tells it from others; None: nothing."""
+    def reads_slot(self) -> tuple[str, Hashable] | None:
+        """The replication slot that a source reads, and of which server; None where it shares none."""
         return None
 
     def reads_table(self) -> str | None:

@@ -160,12 +160,12 @@ class PostgresSource(Source):
         publication = self.publication or plain
         return publication, self.slot or re.sub(r"[^a-z0-9_]", "_", publication.lower())
 
-    def holds(self) -> tuple[str, Hashable] | None:
+    def reads_slot(self) -> tuple[str, Hashable] | None:
         """The slot, where the file names it or the publication; names that are made differ by source."""
         if self.snapshot == "only" or not (self.slot or self.publication):
             return None
         _, slot = self.named("", "")
-        return f"replication slot '{slot}'", (slot, self.connection, self.host, self.port, self.database)
+        return slot, (self.connection, self.host, self.port, self.database)
 
     def known_streams(self) -> tuple[str, ...] | None:
         """The tables, unless there is a wild card among them."""

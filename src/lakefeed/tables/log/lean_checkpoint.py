@@ -33,14 +33,14 @@ _AT_ONCE = 8
 
 
 def write_lean_checkpoint(store: pafs.FileSystem, version: int, *, durable: bool = False) -> None:
-    """Write the checkpoint of a version, unless somebody else has; then readers are pointed to it.
+    """Write the checkpoint of a version that has none, and point readers to it.
 
     delta-rs writes it in a copy of the log: whoever reads the table never meets a file that changes. A
     checkpoint of version 2 is not for this.
     """
     known = checkpoint_before(store, version)
     if known and known.version == version:
-        # delta-rs would write none, and no hint either.
+        # delta-rs would write neither it nor the hint, and readers find it without.
         return
     with TemporaryDirectory(prefix="lakefeed-") as folder:
         _copy_log(store, Path(folder), known, version)

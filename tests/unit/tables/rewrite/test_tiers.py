@@ -101,11 +101,20 @@ def test_small_files_that_make_a_whole_file_do_not_wait_for_a_worn_one(path: Pat
     assert rows_of(due(path)) == [[ROWS // 3] * 4, [ROWS]]
 
 
-def test_small_file_alone_is_left_where_only_small_files_are_worn(path: Path) -> None:
+def test_small_file_that_is_worn_is_written_again_alone(path: Path) -> None:
     add(path, ROWS // 3)
     mark(path, lambda table: {f.path: range(400) for f in data_files(table) if f.rows == ROWS // 3})
 
     assert rows_of(due(path)) == [[ROWS // 3]]
+
+
+def test_small_file_that_is_left_over_alone_stays_as_it_is(path: Path) -> None:
+    for _ in range(4):
+        add(path, ROWS // 3)
+    mark(path, lambda table: {f.path: range(400) for f in data_files(table) if f.rows == ROWS // 3})
+    add(path, 50)
+
+    assert rows_of(due(path)) == [[ROWS // 3] * 4]
 
 
 def test_table_whose_rows_change_all_the_time_keeps_the_number_of_its_files(path: Path) -> None:

@@ -108,13 +108,13 @@ def _shared_folders(outline: Outline) -> Problems:
 
 
 def _shared_slots(outline: Outline) -> Problems:
-    """What two sources would take from each other, such as the replication slot of a database."""
+    """A slot gives each change to one reader: two sources would take them from each other."""
     owners: dict[Hashable, str] = {}
     for name, source in sorted(outline.sound.items()):
-        what, which = source.holds() or ("", None)
-        if which is not None and owners.setdefault(which, name) != name:
-            message = f"source '{owners[which]}' has the {what} already; give each its own `slot`"
-            yield ("sources", name, "slot"), message
+        slot = source.reads_slot()
+        if slot and owners.setdefault(slot, name) != name:
+            message = f"source '{owners[slot]}' has the replication slot '{slot[0]}' already"
+            yield ("sources", name, "slot"), f"{message}; give each its own `slot`"
 
 
 def _unknown_sources(outline: Outline) -> Problems:
