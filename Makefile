@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help run test check faults bench docs clean java jars programs screenshots bench-upkeep
+.PHONY: help run test check faults simulate bench docs clean java jars programs screenshots bench-upkeep
 
 PYTHON := .venv/bin/python
 READY := .venv/.ready
@@ -9,6 +9,7 @@ help:
 	@echo "make test    every test, against a real Kafka broker and a real S3 server"
 	@echo "make check   ruff and mypy"
 	@echo "make faults  crashes at random for half an hour, and the ledger after each (SEED, MINUTES, REPORT, ONLY)"
+	@echo "make simulate  random pipelines, events and kills beside a model, without Spark (SEED, MINUTES, MUTANTS=1)"
 	@echo "make bench   throughput, freshness, growth, start, watching, compaction, upserts, stores, files (PARTS, SCALE): an hour in full"
 	@echo "make bench-upkeep   a table of many small commits with upkeep and without"
 	@echo "make docs    the documentation as a site in site/, its reference from the code"
@@ -18,12 +19,18 @@ run: java $(READY)
 	@.venv/bin/lakefeed demo
 
 test: java $(READY) jars programs
-	@$(PYTHON) -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(TESTS)
+	@$(PYTHON) -m pytest -n auto --dist loadfile --no-loadscope-reorder $(TESTS)
 
 # Random faults from a seed, for a while: make faults SEED=7 MINUTES=5 REPORT=report.md
 faults: java $(READY) jars programs
 	@PYTHONPATH=tests $(PYTHON) -m faults.laboratory $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) \
 	  $(if $(REPORT),--report $(REPORT)) $(if $(ONLY),--only $(ONLY))
+
+# Random lives of random pipelines beside their model: make simulate SEED=7 MINUTES=5. With MUTANTS=1 the product
+# gets one defect after the other, and each must be found.
+simulate: $(READY)
+	@PYTHONPATH=tests $(PYTHON) -m simulation.$(if $(MUTANTS),mutants,simulate) $(if $(SEED),--seed $(SEED)) \
+	  $(if $(MINUTES),--minutes $(MINUTES))
 
 check: $(READY)
 	@.venv/bin/ruff check
@@ -45,7 +52,8 @@ jars: java $(READY)
 	@PYTHONPATH=tests $(PYTHON) -m support.jars
 	@PYTHONPATH=tests $(PYTHON) -m support.postgres_programs
 
-# Chromium, promtool and Postgres, unpacked from Debian's packages into the cache; emulators of clouds from npm and Go.
+# Chromium, promtool and Postgres, unpacked from Debian's packages into the cache; emulators of clouds from npm and Go,
+# Airflow and Dagster from pip.
 programs: $(READY)
 	@PYTHONPATH=tests $(PYTHON) -m support.debian
 	@PYTHONPATH=tests $(PYTHON) -m support.programs

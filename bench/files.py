@@ -42,6 +42,7 @@ WORKS = [
     Work("small files of 10 rows", "json", 1_000_000, 100_000, 10_000, 3.0),
 ]
 LISTED = 1_000_000
+NUMBERED = 10_000_000
 
 
 def measure(asked: Asked) -> Iterator[Figure]:
@@ -63,6 +64,8 @@ def measure(asked: Asked) -> Iterator[Figure]:
                 yield _beside_kafka(ours, files * each)
     if asked.wants("listing"):
         yield from looks(asked.of(LISTED))
+    if asked.wants("ledger"):
+        yield from ledgers(asked.of(NUMBERED))
 
 
 def _figure(work: Work, ours: float, plain: float) -> Figure:
@@ -172,7 +175,7 @@ if __name__ == "__main__":
 else:
     from contender import Log, running
     from figure import Asked, Figure, say
-    from looking import looks
+    from looking import ledgers, looks
     from throughput import rate_of
     from workload import NARROW_TOPIC, PARTITIONS, WORKLOADS, produce
 

@@ -1,10 +1,12 @@
 """What it costs to look for new files where very many are known: the listing, the comparison, the memory.
 
-`python looking.py FOLDER` is one who looks, as a process of its own, so that its memory can be told.
+`python looking.py FOLDER` is one who looks, as a process of its own, so that its memory can be told, and
+`python looking.py FOLDER fill|load COUNT` one who has a ledger.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import subprocess
@@ -20,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 IN_A_FOLDER = 10_000
 LIMIT = 600.0
 LOOKS = 3
+PART = 100_000
 MEGABYTE = 2**20
 
 
@@ -72,37 +75,95 @@ def _make(base: Path, count: int) -> None:
 def look(folder: str) -> dict[str, Any]:
     """List the files and compare them with the known ones, which they all are; the slowest of some looks.
 
-    The memory is what a look takes at its most, over what the process has with the ledger in it.
+    The memory is what a look takes at its most, over what the process has with all files known.
     """
     import psutil
 
-    from lakefeed.sources.files.discovery import compare
     from lakefeed.sources.files.finding.listing import Listing
+    from lakefeed.sources.files.known import KnownFiles
     from lakefeed.sources.files.ledger import found
     from lakefeed.sources.files.scope import Scope
 
-    listing = Listing(Scope.of(folder), {})
-    rows = found(listing.everything(), 1)
-    seconds, compared, peaks = [], [], []
+    known, scope, comparing = KnownFiles(), Scope.of(folder), [0.0]
+    for part in Listing(scope, {}).everything().in_order():
+        known.add(found(part, known.next_number))
+
+    def is_new(files: Any) -> Any:
+        began = time.monotonic()
+        new = ~known.is_as_known(files)
+        comparing[-1] += time.monotonic() - began
+        return new
+
+    listing, seconds, peaks = Listing(scope, {}, is_new), [], []
     for _ in range(LOOKS):
         _release()
         before = psutil.Process().memory_info().rss
         began = time.monotonic()
-        files = listing.everything()
-        listed_at = time.monotonic()
-        differing = compare(rows, files)
-        ended = time.monotonic()
-        assert not differing.new.num_rows and not differing.changed.num_rows
-        del files, differing
-        seconds.append(ended - began)
-        compared.append(ended - listed_at)
+        assert not list(listing.everything().in_order())
+        seconds.append(time.monotonic() - began)
         peaks.append((_peak() - before) / MEGABYTE)
+        comparing.append(0.0)
     return {
-        "known": rows.num_rows,
+        "known": known.last,
         "seconds": max(seconds),
-        "compared": max(compared),
+        "compared": max(comparing),
         "megabytes": max(peaks),
     }
+
+
+def ledgers(count: int) -> Iterator[Figure]:
+    """Figures of a ledger of so many files, each found and read; of none of them there is a file."""
+    with _folder() as folder:
+        say(f"  a ledger of {count:,} files ...")
+        told = []
+        for what in ("fill", "load"):
+            command = [sys.executable, str(HERE / "looking.py"), str(folder), what, str(count)]
+            out = subprocess.run(command, check=True, timeout=2 * LIMIT, stdout=subprocess.PIPE).stdout
+            told.append(json.loads(out))
+    filled, loaded = told
+    memory = max(filled["megabytes"], loaded["megabytes"])
+    yield Figure(
+        f"memory of a ledger of {count:,} files", memory, "MB", goal="less than 500 MB", reached=memory < 500
+    )
+    yield Figure("of that, with all of them loaded", loaded["held"], "MB")
+    yield Figure(f"start with {count:,} files", loaded["seconds"], "s")
+    yield Figure(f"numbering {count:,} files, and noting that they were read", filled["seconds"], "s")
+
+
+def ledger(folder: str, what: str, count: int) -> dict[str, Any]:
+    """Fill a ledger, or load it; the memory is what that takes over what the process had before."""
+    import numpy as np
+    import psutil
+    import pyarrow as pa
+
+    from lakefeed.sources.files.known import READ
+    from lakefeed.sources.files.ledger import Ledger, LedgerLocation, found, with_state
+
+    before = psutil.Process().memory_info().rss
+    began = time.monotonic()
+    own = Ledger(LedgerLocation(folder, {}, "shop", "drops"))
+
+    def of(first: int) -> Any:
+        numbers = range(first, min(count, first + PART))
+        paths = [f"s3://landing/orders/day=2026-11-18/{number:012}.json.gz" for number in numbers]
+        etags = [f"{number * 2654435761:032x}" for number in numbers]
+        times = pa.array(numbers, pa.int64()).cast(pa.timestamp("us", "UTC"))
+        columns = [paths, pa.array(numbers, pa.int64()), times, etags]
+        listed = pa.table(columns, ["path", "size", "modified", "etag"])
+        return found(listed, own.known.next_number)
+
+    def read(first: int) -> Any:
+        rows = own.rows_of(np.arange(first + 1, min(count, first + PART) + 1))
+        ones, now = [1] * rows.num_rows, [dt.datetime.now(dt.UTC)] * rows.num_rows
+        return with_state(rows, READ, rows=ones, dead_letters=ones, version=ones, read_at=now)
+
+    if what == "fill":
+        own.append(of(first) for first in range(0, count, PART))
+        own.append(read(first) for first in range(0, count, PART))
+    assert own.known.last == count
+    seconds = time.monotonic() - began
+    held = (psutil.Process().memory_info().rss - before) / MEGABYTE
+    return {"seconds": seconds, "held": held, "megabytes": (_peak() - before) / MEGABYTE}
 
 
 def _release() -> None:
@@ -120,6 +181,7 @@ def _peak() -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(look(sys.argv[1])))
+    folder, *more = sys.argv[1:]
+    print(json.dumps(ledger(folder, more[0], int(more[1])) if more else look(folder)))
 else:
     from figure import Figure, say

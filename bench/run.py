@@ -26,6 +26,7 @@ PARTS = [
     "watching",
     "compaction",
     "upserts",
+    "memory",
     "copying",
     "lasting",
     "stores",

@@ -102,9 +102,10 @@ def _examples() -> str:
     parts = [
         "# Examples",
         "",
-        "Pipelines that the tests run. They are in the folder `examples` of the repository.",
+        "Pipelines, an Airflow DAG and a Dagster asset, in the folder `examples`. The tests run them.",
         "",
     ]
-    for file in sorted((ROOT / "examples").glob("*.yaml")):
-        parts += [f"## {file.name}", "", "```yaml", file.read_text().rstrip(), "```", ""]
+    for language, pattern in (("yaml", "*.yaml"), ("python", "*.py")):
+        for file in sorted((ROOT / "examples").glob(pattern)):
+            parts += [f"## {file.name}", "", f"```{language}", file.read_text().rstrip(), "```", ""]
     return "\n".join(parts)

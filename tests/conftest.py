@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent
-from typing import Protocol
+from typing import Any, Protocol
 from uuid import uuid4
 
 import pytest
+from hypothesis import HealthCheck, settings
 from playwright.sync_api import Browser
 
+from lakefeed.tables.rewrite.memory import memory_available
 from support.azurite import AzuriteServer
 from support.browser import browsing
+from support.drivers import Drivers
 from support.gcs import GcsServer
 from support.kafka import Broker
 from support.object_server import ObjectServer
@@ -20,12 +24,41 @@ from support.registry import SchemaRegistry
 from support.s3 import S3Server
 from support.spark import local_session
 
-ROOMS = ["unit", "contract", "engine", "services", "interop", "faults"]
+
+class QuietLogger(logging.Logger):
+    """Stands in for PySpark's loggers of failed queries, which print what is raised as well.
+
+    pytest adds its handler to them, and PySpark's class would turn the captured log of later tests into JSON.
+    """
+
+    def exception(self, *arguments: object, **more: object) -> None:
+        """Log nothing."""
+
+
+for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+    logging.root.manager.loggerDict[_name] = QuietLogger(_name)
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
+
+MOST_WORKERS = 4
+WORKER_BYTES = 4 * 2**30
+ROOMS = ["unit", "contract", "simulation", "engine", "services", "interop", "faults"]
 """Fast ones first, whatever the order on the command line."""
 
 
 class TopicFactory(Protocol):
     def __call__(self, partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One worker more than cores, because tests often wait for a server or a process; two at least.
+
+    Each worker may have a JVM, a broker and a database, so memory limits their number.
+    """
+    free = memory_available() or 0
+    return max(2, min(len(os.sched_getaffinity(0)) + 1, MOST_WORKERS, free // WORKER_BYTES))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -139,3 +172,9 @@ def spark() -> Iterator[object]:
     """
     with local_session() as session:
         yield session
+
+
+@pytest.fixture
+def drivers(spark: Any) -> Drivers:
+    """Runs pipelines in processes that may be killed or stopped, all in that session."""
+    return Drivers(spark)

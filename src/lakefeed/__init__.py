@@ -25,8 +25,8 @@ from lakefeed.errors import (
 )
 
 if TYPE_CHECKING:
+    from lakefeed.api import Pipeline
     from lakefeed.pipeline.flush import Flush
-    from lakefeed.pipeline.pipeline import Pipeline
     from lakefeed.pipeline.result import Commit, RunResult, TableResult
     from lakefeed.pipeline.run import Run
     from lakefeed.pipeline.table import Table
@@ -59,7 +59,7 @@ __all__ = [
 _HOMES = {
     "Commit": "lakefeed.pipeline.result",
     "Flush": "lakefeed.pipeline.flush",
-    "Pipeline": "lakefeed.pipeline.pipeline",
+    "Pipeline": "lakefeed.api",
     "Run": "lakefeed.pipeline.run",
     "RunResult": "lakefeed.pipeline.result",
     "Table": "lakefeed.pipeline.table",

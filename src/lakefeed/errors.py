@@ -8,9 +8,14 @@ LakefeedError                    the root; `exit_code` is what the command line 
 │   ├── SourceUnavailable        broker or database away                                       retryable
 │   ├── RegistryError            the schema registry refuses to answer, or is none
 │   │   └── RegistryUnavailable  the schema registry is away                                   retryable
+│   ├── FileChanged              a file changed after a table has read it                      waits
 │   └── DataLoss                 offsets that the table wants no longer exist at the source
+│       ├── StreamsLost          the same of some streams: a table goes on with its others
+│       └── TopicDeleted         a deleted topic had events that were not read
 ├── TableError                   one table cannot be written until somebody decides something
 │   ├── SqlError                 `select`, `where` or `expect` of a table are none in Spark SQL  exit 2
+│   ├── UnknownValues            changes leave out what no row of the table has; the batch is read again
+│   ├── ColumnsLost              a stream has no column any more that an option of the table names
 │   ├── Conflict                 another writer was faster; nothing of the operation is there   retryable
 │   └── StoreUnavailable         the object store or disk does not answer                      retryable
 ├── Fenced                       another instance of this pipeline has written; this one stops
@@ -20,6 +25,7 @@ LakefeedError                    the root; `exit_code` is what the command line 
 └── GaveUp                       a retryable error lasted longer than `give_up_after`
 
 The engine retries a `retryable` error with back-off, from the positions that the tables hold. A
+source that `waits` is looked at again for as long as the run lasts, unless the run ends by itself. Any other
 `SourceError`, a `Defect` or a `GaveUp` ends the flow of its source and a `TableError` the flow of its table;
 the others continue. An exception that is none of these becomes a `Defect`. Anything else ends the run, and so
 does a JVM that is gone.
@@ -27,7 +33,9 @@ does a JVM that is gone.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 
 class LakefeedError(Exception):
@@ -35,6 +43,8 @@ class LakefeedError(Exception):
 
     exit_code = 1
     retryable = False
+    waits = False
+    """Whether a decision that needs no restart ends it: a run that goes on waits for that."""
     reported = False
     """Whether it was shown when it happened, while the rest of the run continued."""
     untried = False
@@ -63,7 +73,9 @@ class PipelineFileError(LakefeedError):
 
     exit_code = 2
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[Problem], pipeline: Any = None) -> None:
+        """`pipeline` is what the file says, where all that is wrong are names in a `query`."""
+        self.pipeline = pipeline
         self.problems = sorted(problems, key=lambda problem: (problem.file, problem.line, problem.key))
         super().__init__("\n".join(str(problem) for problem in self.problems))
 
@@ -98,8 +110,30 @@ class RegistryUnavailable(RegistryError):
     retryable = True
 
 
+class FileChanged(SourceError):
+    """A file changed after a table has read it, and the source says `on_change: fail`."""
+
+    waits = True
+
+
 class DataLoss(SourceError):
     """Offsets that the table wants next no longer exist at the source."""
+
+
+class StreamsLost(DataLoss):
+    """Some streams cannot be read on; a table goes on with its others. `streams` has what to say of each."""
+
+    def __init__(self, source: str, streams: Mapping[str, str]) -> None:
+        self.source, self.streams = source, dict(streams)
+        super().__init__("\n".join(f"source {source}: {text}" for text in self.streams.values()))
+
+
+class TopicDeleted(DataLoss):
+    """A deleted topic had events that the table wants. `ends` has the end of each partition that was seen."""
+
+    def __init__(self, text: str, ends: Mapping[str, int]) -> None:
+        self.ends = dict(ends)
+        super().__init__(text)
 
 
 class TableError(LakefeedError):
@@ -129,6 +163,24 @@ class SqlError(TableError):
     def may_come(self) -> bool:
         """Whether all that is wrong are columns that events may still bring."""
         return self.lacks_column and all(one.lacks_column for one in self.others)
+
+
+class UnknownValues(TableError):
+    """Changes of a batch leave out values that no row of the table has. The table got nothing of it."""
+
+    def __init__(self, text: str, changes: frozenset[tuple[str, int, int]] = frozenset()) -> None:
+        """`changes` are those changes, each by its partition, its offset and its ordinal."""
+        super().__init__(text)
+        self.changes = changes
+
+
+class ColumnsLost(TableError):
+    """A stream does not have columns any more that options of a table name; the table got nothing of it."""
+
+    def __init__(self, text: str, stream: str = "", *, is_only: bool = True) -> None:
+        """`is_only`: whether the table has no other stream that it could go on with."""
+        super().__init__(text)
+        self.stream, self.is_only = stream, is_only
 
 
 class Conflict(TableError):

@@ -7,7 +7,7 @@ offset that has not been read. Only a table's log holds last offsets (`tables/po
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -41,12 +41,22 @@ EPOCH = "@epoch"
 """Ends the name of a mark that holds the epoch of a partition's leader; no topic's name has this sign."""
 
 
+DELETED_END = "@end"
+"""Ends the name of a mark that holds the end which a partition had when its topic was deleted."""
+
+
+def marked_partition(mark: str) -> str | None:
+    """The partition that a mark is about; None of a mark that identifies a stream."""
+    partition, sign, _ = mark.rpartition("@")
+    return partition if sign and mark.endswith((EPOCH, DELETED_END)) else None
+
+
 def identities(marks: Mapping[str, int]) -> dict[str, int]:
     """The marks that stay for as long as a name stands for the same events, such as a topic's id.
 
     The epoch of a leader does not: it changes whenever a broker is restarted.
     """
-    return {name: number for name, number in marks.items() if not name.endswith(EPOCH)}
+    return {name: number for name, number in marks.items() if marked_partition(name) is None}
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,14 @@ class OffsetRange:
 
     def __len__(self) -> int:
         return self.end - self.start
+
+
+@dataclass(frozen=True)
+class SharedEvents:
+    """Events that two names of a source have both read: what they are in words, and how many; 0 if none."""
+
+    words: str
+    count: int
 
 
 Split = tuple[OffsetRange, ...]
@@ -96,6 +114,10 @@ class Outstanding:
     young: int = 0
     """Files that may still be written and count for nothing yet: they are younger than `settle` seconds."""
     settle: float | None = None
+    gone: int = 0
+    """Files that are known and are not there any more, whoever took them away; not those of `after`."""
+    new: int = 0
+    """Files that are not known yet."""
 
 
 def lowest(positions: Iterable[Offsets]) -> Offsets:
@@ -139,6 +161,40 @@ class PartRead:
     """Why it could not be read, or not all of it."""
 
 
+@dataclass(frozen=True)
+class Reload:
+    """A file, or another part of a source, that is read anew: its rows replace those that it had before."""
+
+    stream: str
+    """What `ORIGIN` says of its events: the path of the file."""
+    start: int
+    """The first offset of the new rows."""
+    former: tuple[tuple[int, int], ...]
+    """The ranges of offsets, without their ends, whose rows and dead letters go."""
+    folder: str = ""
+    """Below which the source reads: rows from before a move name the file below another one."""
+    is_name_reused: bool = False
+    """Whether an earlier file, whose rows stay, had the same path, or may have had it."""
+    unread: tuple[tuple[int, int], ...] = ()
+    """Former ranges that no table has read: there are no rows, but there may be dead letters, which go."""
+
+    @property
+    def name(self) -> str:
+        """The path below the folder."""
+        return self.stream.removeprefix(self.folder.rstrip("/") + "/")
+
+
+class EndsEarlier(Exception):
+    """Raised by a source on a worker: a range must be read in two batches. Nothing of the batch is kept.
+
+    `ends` says where the first of them ends, by partition.
+    """
+
+    def __init__(self, ends: Offsets) -> None:
+        super().__init__(ends)
+        self.ends = dict(ends)
+
+
 class Events(ABC):
     """Some events of a task, in memory on a worker: their payloads, or their columns.
 
@@ -151,6 +207,12 @@ class Events(ABC):
     """Instead of payloads: a row for each event, of a source that has columns; no format is needed."""
     unfit: Mapping[str, Unfit] = MappingProxyType({})
     """By column, values that it cannot hold; what becomes of them is for the table's `evolve` to say."""
+    texts: Mapping[str, pa.StringArray] = MappingProxyType({})
+    """By column, each value as the source writes it, for a table that has the column as text."""
+    problem: str | None = None
+    """Why no table can have these columns; it stops each table that takes the events, and no other."""
+    typed_rows: bool = False
+    """Whether payloads are rows of a source of columns, written as JSON: text takes values of any type."""
     stream: str | None = None
     """Of a source whose streams have types of their own: the one stream that all of them are of."""
     refused: Sequence[Refused] = ()
@@ -158,11 +220,22 @@ class Events(ABC):
     key_columns: tuple[str, ...] | None = None
     """Of changes of rows: the columns that tell rows apart, none where the source says that nothing does."""
 
+    former_keys: tuple[str, ...] = ()
+    """Of changes from before the source had `key_columns`: the columns by which they name their rows."""
+
     def __len__(self) -> int:
         """How many events there are."""
         if self.refused:
             return len(self.refused)
         return len(self.payloads) if self.columns is None else int(self.columns.num_rows)
+
+    def payloads_for(self, columns: pa.Schema) -> Sequence[bytes | None]:
+        """The payloads of `typed_rows`, as a table with these columns takes them."""
+        return self.payloads
+
+    def lacking(self, columns: Collection[str]) -> Mapping[int, str]:
+        """Of `typed_rows`: the indexes of rows that lack one of some columns, with its name."""
+        return {}
 
     def size(self) -> tuple[int, int]:
         """The bytes of all events, and of the largest one; of columns, of an average one."""
@@ -170,6 +243,14 @@ class Events(ABC):
             return self.columns.nbytes, self.columns.nbytes // max(1, len(self))
         sizes = list(map(len, filter(None, self.payloads)))
         return sum(sizes), max(sizes, default=0)
+
+    def completed(self, columns: Collection[str] | None) -> Completed:
+        """The events with values that changes leave out, of these columns or of all, as the source has them.
+
+        What has changed since comes with later events. A source that cannot be asked returns the events as
+        they are. Raises SourceUnavailable or SourceError.
+        """
+        return Completed(self)
 
     @abstractmethod
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
@@ -186,6 +267,15 @@ class Events(ABC):
     @abstractmethod
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are, among all or among those at the given indexes."""
+
+    def partitions(self, rows: Sequence[int] | None = None) -> pa.Array:
+        """The partition of each event, among all or among those at the given indexes.
+
+        Events of several partitions override it.
+        """
+        counts = self.counts(rows)
+        assert len(counts) <= 1, "events of several partitions"
+        return pa.repeat(pa.scalar(next(iter(counts), None), pa.string()), sum(counts.values()))
 
     def parts(self) -> Mapping[str, int]:
         """How many events of each part there are whose events the source counts, such as a file."""
@@ -210,12 +300,26 @@ class Events(ABC):
         return None if moment is None else moment / 1_000_000
 
 
+@dataclass(frozen=True)
+class Completed:
+    """Events with values that their changes had left out."""
+
+    events: Events
+    gone: Sequence[int] = ()
+    """The indexes of changes of rows that the source does not have any more; later events say so."""
+    unknown: Sequence[int] = ()
+    """The indexes of changes whose rows the source cannot be asked for."""
+
+
 class SomeEvents(Events):
-    """Those among some events that are at the given indexes; they have payloads."""
+    """Those among some events that are at the given indexes."""
 
     def __init__(self, events: Events, rows: Sequence[int]) -> None:
         self._events, self._rows = events, rows
-        self.payloads = [events.payloads[row] for row in rows]
+        if events.columns is None:
+            self.payloads = [events.payloads[row] for row in rows]
+        else:
+            self.columns = events.columns.take(pa.array(rows, pa.int64()))
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """Where they came from."""
@@ -228,6 +332,10 @@ class SomeEvents(Events):
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many of each partition there are."""
         return self._events.counts(self._among(rows))
+
+    def partitions(self, rows: Sequence[int] | None = None) -> pa.Array:
+        """The partition of each."""
+        return self._events.partitions(self._among(rows))
 
     def _among(self, rows: Sequence[int] | None) -> Sequence[int]:
         return self._rows if rows is None else [self._rows[row] for row in rows]

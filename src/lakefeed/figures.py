@@ -56,6 +56,10 @@ def ago(seconds: float) -> str:
     return f"{seconds / _HOUR:.0f} h" if seconds < 2 * _DAY else f"{seconds / _DAY:,.0f} days"
 
 
+WAITS = "the source waits for that"
+"""What follows an error that somebody has to decide about while the run goes on."""
+
+
 def trying_again(seconds: float, most: float) -> str:
     """What follows an error that has lasted for so long: `trying again for 9 min more`."""
     return f"trying again for {ago(most - seconds)} more"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 _SHOWN_CHARACTERS = 60
+_PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -30,6 +32,33 @@ def listed(names: Iterable[str]) -> str:
     """`a, b and c`."""
     words = list(names)
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else "none"
+
+
+def few(names: Iterable[str], most: int = 3) -> str:
+    """`a, b, c and 42 more`; all of them where there are not many."""
+    words = list(names)
+    return listed(words) if len(words) <= most + 1 else listed([*words[:most], f"{len(words) - most:,} more"])
+
+
+def pattern_of(name: str, text: str) -> str:
+    """A text with `*` for each whole occurrence of a name: the same text about two names has one pattern."""
+    return re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "*", text)
+
+
+def without_name(name: str, text: str) -> str:
+    """A text about a table behind its name, such as `it is a view` for `public.v is a view`."""
+    return f"it {text.removeprefix(f'{name} ')}" if text.startswith(f"{name} ") else text
+
+
+def sql_name(stream: str) -> str:
+    """`schema.table` as statements name it: each part in quotes that needs them."""
+    parts = (one if _PLAIN_NAME.fullmatch(one) else quoted_name(one) for one in stream.split(".", 1))
+    return ".".join(parts)
+
+
+def quoted_name(name: str) -> str:
+    """A name in the quotes of SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def one_of(names: Iterable[str]) -> str:

@@ -111,6 +111,12 @@ def _read_duration(value: object, info: ValidationInfo) -> float:
     raise ValueError(f"expected a duration such as 500ms, 5s, 10m, 2h or 7d, got {shown(value)}")
 
 
+def _read_duration_or_zero(value: object, info: ValidationInfo) -> float:
+    is_zero = isinstance(value, str) and re.fullmatch(r"0+(\.0+)?(ms|s|m|h|d)", value.strip())
+    is_none = info.context is None and type(value) in (int, float) and value == 0
+    return 0.0 if is_zero or is_none else _read_duration(value, info)
+
+
 def _read_size(value: object) -> int:
     if isinstance(value, str):
         return parse_size(value)
@@ -126,6 +132,14 @@ Duration = Annotated[
     WithJsonSchema({"type": "string", "format": "lakefeed-duration", "pattern": _DURATION_PATTERN}),
 ]
 """Seconds. Text with a unit in the file; in code also a number of seconds or a timedelta."""
+
+DurationOrZero = Annotated[
+    float,
+    BeforeValidator(_read_duration_or_zero),
+    PlainSerializer(format_duration, return_type=str),
+    WithJsonSchema({"type": "string", "format": "lakefeed-duration", "pattern": _DURATION_PATTERN}),
+]
+"""The same, and no time at all: `0s`."""
 
 Size = Annotated[
     int,

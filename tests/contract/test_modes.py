@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +16,8 @@ from lakefeed.pipeline.options.changes import KEYED
 from lakefeed.reports.verify import verify
 from lakefeed.tables.write.commit import commit
 from lakefeed.tables.write.mode import Change
+from support.forks import run_and_kill
+from support.landing import Landing
 
 Runs = list[list[int]]
 CONTENT: dict[str, Callable[[Runs], list[int]]] = {
@@ -32,12 +31,6 @@ CONTENT: dict[str, Callable[[Runs], list[int]]] = {
 """The events that a table holds after some runs, by mode: a new mode says here what it promises."""
 
 every_mode = pytest.mark.parametrize("mode", CONTENT)
-PROGRAM = """\
-import sys
-from lakefeed import Pipeline
-from lakefeed.engine.inline import run_inline
-run_inline(Pipeline.from_file(sys.argv[1]))
-"""
 
 
 class Shop:
@@ -75,9 +68,7 @@ flush: {{rows: 100}}
 
     def kill(self, point: str, nth: int) -> int:
         """Run in a process that dies when it passes a point; its exit code."""
-        environment = {**os.environ, "LAKEFEED_KILL_AT": f"{point}:{nth}"}
-        command = [sys.executable, "-c", PROGRAM, str(self.folder / "shop.yaml")]
-        return subprocess.run(command, env=environment, capture_output=True, timeout=120).returncode
+        return run_and_kill(self.folder / "shop.yaml", f"{point}:{nth}")
 
     def ids(self) -> list[int]:
         return sorted(DeltaTable(self.folder / "events").to_pyarrow_table()["event_id"].to_pylist())
@@ -196,3 +187,24 @@ def test_rows_of_others_do_not_stop_a_run(mode: str, tmp_path: Path) -> None:
 
     proof = verify(Pipeline.from_file(tmp_path / "shop.yaml"))
     assert [one.kind for one in proof.tables[0].findings] == (["foreign"] if mode != "overwrite" else [])
+
+
+@every_mode
+def test_a_kill_while_a_column_is_widened_changes_nothing_about_what_a_table_holds(
+    mode: str, tmp_path: Path
+) -> None:
+    keys = {"deduplicate": "keys: id", "upsert": "keys: id", "history": "keys: id, sequence_by: id"}
+    landing = Landing(tmp_path, table=", ".join(filter(None, (f"mode: {mode}", keys.get(mode)))))
+    landing.put("1.json", '{"id": 0, "v": 1}\n{"id": 1, "v": 2}\n')
+    landing.run()
+    landing.put("2.json", '{"id": 2, "v": 3}\n{"id": 3, "v": 4.5}\n')
+
+    code = run_and_kill(landing.file, "widening_written:1")
+    landing.run()
+
+    table = DeltaTable(tmp_path / "rows").to_pyarrow_table()
+    assert code == -9
+    assert sorted(table["id"].to_pylist()) == CONTENT[mode]([[0, 1], [2, 3]])
+    assert sorted(table["v"].to_pylist())[-2:] == [3.0, 4.5]
+    assert not [*(tmp_path / "shop_dead_letters").rglob("*.parquet")]
+    assert verify(Pipeline.from_file(landing.file), deep=True).sound

@@ -16,9 +16,11 @@ from pathlib import Path
 from deltalake import DeltaTable
 
 from conftest import TopicFactory
+from support.drivers import Drivers
 from support.kafka import Broker
 from support.lakefeed import start
 from support.ledger import assert_each_once, assert_versions_contiguous, table_ids
+from support.processes import wait_until
 
 COMMIT_LINE = re.compile(
     r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO +(\w+): version (\d+): ([\d,]+) rows in (\d+) files?, "
@@ -62,7 +64,7 @@ flush: {interval: 1s}
 
         process.interrupt()
 
-        assert process.wait(60) == 0, process.stderr
+        assert process.wait(120) == 0, process.stderr
         said = process.stderr
     names = ("brisk", "common", "calm", "counted")
     # But for the first: what is there at the start is not kept waiting.
@@ -85,7 +87,7 @@ flush: {interval: 1s}
 
 
 def test_silence_ends_a_batch_and_partitions_that_are_added_are_read(
-    broker: Broker, topic: TopicFactory, tmp_path: Path
+    broker: Broker, topic: TopicFactory, drivers: Drivers, tmp_path: Path
 ) -> None:
     name = topic(partitions=1)
     file = tmp_path / "shop.yaml"
@@ -105,20 +107,21 @@ flush: {{interval: 1h, idle: 500ms}}
     def landed(count: int) -> bool:
         return exists(tmp_path / "events") and len(table_ids(tmp_path / "events")) == count
 
-    with start("run", str(file)) as process:
-        produce(0, 0)
-        process.wait_for(lambda: landed(10))
-        before = len(commits(tmp_path / "events"))
+    produce(0, 0)
+    driver = drivers.start(file, once=False)
+    wait_until(lambda: landed(10), 120, lambda: driver.said)
+    before = len(commits(tmp_path / "events"))
 
-        broker.add_partitions(name, 3)
-        produce(10, 1)
-        produce(20, 2)
-        process.wait_for(lambda: landed(30), timeout=60)
-        produce(30, 0)
-        process.wait_for(lambda: landed(40), timeout=30)
+    broker.add_partitions(name, 3)
+    produce(10, 1)
+    produce(20, 2)
+    wait_until(lambda: landed(30), 120, lambda: driver.said)
+    produce(30, 0)
+    wait_until(lambda: landed(40), 120, lambda: driver.said)
 
-        process.terminate()
-        assert process.wait(60) == 0, process.stderr
+    driver.terminate()
+    ended = driver.wait()
+    assert ended.code == 0, ended.said
     assert before == 1
     assert_each_once(range(40), table_ids(tmp_path / "events"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 
@@ -25,7 +26,10 @@ def shop(folder: Path, source: GenerateSource, **table: object) -> Pipeline:
     )
 
 
-def test_a_run_answers_what_it_did_and_calls_back_for_each_commit(tmp_path: Path) -> None:
+def test_a_run_answers_what_it_did_and_calls_back_for_each_commit(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     pipeline = shop(tmp_path, GenerateSource(rows=1000, bad_ratio=0.01))
     commits: list[Commit] = []
 
@@ -43,6 +47,7 @@ def test_a_run_answers_what_it_did_and_calls_back_for_each_commit(tmp_path: Path
     assert {one.table for one in commits} == {"events"}
     assert 0 < table.seconds < result.seconds
     assert (again.rows, again.tables["events"].version) == (0, None)
+    assert not [record for record in caplog.records if record.name.startswith("py4j")]
 
 
 def test_a_background_run_is_started_and_stopped_by_a_thread_that_is_not_the_main_one(tmp_path: Path) -> None:
@@ -64,6 +69,24 @@ def test_a_background_run_is_started_and_stopped_by_a_thread_that_is_not_the_mai
     assert not thread.is_alive()
     (result,) = results
     assert result.rows == DeltaTable(tmp_path / "events").to_pyarrow_dataset().count_rows() > 0
+
+
+def test_a_table_is_rebuilt_by_a_method(tmp_path: Path) -> None:
+    source = GenerateSource(rows=1000, bad_ratio=0.01)
+    shop(tmp_path, source).run(once=True)
+    changed = shop(tmp_path, source, where="event_id < 500")
+    before = DeltaTable(tmp_path / "events").version()
+
+    planned = changed.rebuild("events", dry_run=True)
+    untouched = DeltaTable(tmp_path / "events").version()
+    report = changed.rebuild("events")
+
+    table = DeltaTable(tmp_path / "events")
+    assert (planned.rows_now, planned.other_rows, planned.version) == (990, 990, None)
+    assert untouched == before
+    assert (report.version, report.rows_then) == (table.version(), table.to_pyarrow_table().num_rows)
+    assert set(table.to_pyarrow_table()["event_id"].to_pylist()) <= set(range(500))
+    assert changed.verify().sound
 
 
 def test_the_error_that_ended_a_run_is_lakefeeds_own(tmp_path: Path) -> None:

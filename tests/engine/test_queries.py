@@ -52,12 +52,22 @@ def shop(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.mark.timeout(600)
-def test_queries_follow_the_events_and_those_that_fail_are_told_with_the_words_of_spark(
+def test_queries_follow_the_events_over_a_kill_and_those_that_fail_are_told_with_the_words_of_spark(
     shop: Callable[..., Path],
 ) -> None:
     file = shop(3000)
+
+    killed, _, said = run(
+        "run", str(file), "--once", env={"LAKEFEED_KILL_AT": "refresh_written:2"}, timeout=300
+    )
+    versions = _versions(file.parent)
+
+    assert killed == -9, said
+    assert versions[1:] == [1, 0], "the first query is committed, the second has no rows yet"
     assert _run(file)[0] == 0
+    assert _versions(file.parent) == [versions[0], 1, 1], "what is up to date is not run again"
     _agrees(file.parent, 3000)
+    assert verify(Pipeline.from_file(file)).sound
     broken = '  broken: {path: broken, query: "SELECT CAST(brand AS int) AS b FROM events"}\n'
     broken += "  lost: {path: lost, query: SELECT nope FROM events}\n"
     broken += "  odd: {path: odd, query: SELECT event_id FROM events WHERE (}\n"
@@ -77,23 +87,6 @@ def test_queries_follow_the_events_and_those_that_fail_are_told_with_the_words_o
     assert "table odd stopped: " in said and "PARSE_SYNTAX_ERROR" in said
     _agrees(file.parent, 4000)
     assert DeltaTable(file.parent / "brands").to_pyarrow_table()["cheapest"].null_count == 0
-
-
-@pytest.mark.timeout(600)
-def test_a_run_that_is_killed_before_the_commit_of_a_query_is_done_again(shop: Callable[..., Path]) -> None:
-    file = shop(3000)
-
-    killed, _, said = run(
-        "run", str(file), "--once", env={"LAKEFEED_KILL_AT": "refresh_written:2"}, timeout=300
-    )
-    versions = _versions(file.parent)
-
-    assert killed == -9, said
-    assert versions[1:] == [1, 0], "the first query is committed, the second has no rows yet"
-    assert _run(file)[0] == 0
-    assert _versions(file.parent) == [versions[0], 1, 1], "what is up to date is not run again"
-    _agrees(file.parent, 3000)
-    assert verify(Pipeline.from_file(file)).sound
 
 
 def _run(file: Path) -> tuple[int, str]:

@@ -5,20 +5,30 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j import java_gateway
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from lakefeed.columns.column_types import EVENT_NAME
 from lakefeed.engine.spark import analyzer
 from lakefeed.errors import PipelineFileError, SqlError
+from lakefeed.handles.shaping import Shaping
 from lakefeed.pipeline.loading.load import load
+from lakefeed.pipeline.table import Table
 from lakefeed.reports.sql import check_sql
 from lakefeed.sql.analysis import analyze
+from lakefeed.sql.evaluation import evaluate_rows
 from lakefeed.sql.expression import Call, Column, Literal
 from lakefeed.sql.projection import Projection
+from lakefeed.sql.respelling import respells
+from support.command_line import in_process
+from support.landing import Landing
 
 EVENTS = pa.schema(
     [
@@ -41,6 +51,26 @@ def refusal(spark: SparkSession, *select: str, where: str | None = None, **expec
     with pytest.raises(SqlError) as stopped:
         analyzed(spark, *select, where=where, **expect)
     return str(stopped.value)
+
+
+def test_a_name_in_backticks_may_be_that_of_the_field_of_a_column(spark: SparkSession) -> None:
+    kind = pa.struct([pa.field("user_id", pa.int64(), metadata={EVENT_NAME: b"user id"})])
+    columns = pa.schema(
+        [
+            pa.field("US_Gross", pa.int64(), metadata={EVENT_NAME: b"US Gross"}),
+            pa.field("with_space", pa.int64()),
+            pa.field("m", kind, metadata={EVENT_NAME: b"the m"}),
+        ]
+    )
+    select = ["`us gross` * 2 AS twice", "`the m`.`user id`", "`with space`"]
+    texts = {"from": "films", "path": "films", "select": select, "where": "`US Gross` > 0"}
+    shaping = Shaping(Table.model_validate(texts), partial(analyze, spark._jvm))
+
+    found = shaping.projection(columns)
+
+    assert found is not None
+    assert found.output.names == ["twice", "user_id", "with_space"]
+    assert found.where_text == "`US_Gross` > 0"
 
 
 def test_names_and_types_of_the_columns_are_those_that_spark_gives(spark: SparkSession) -> None:
@@ -141,10 +171,13 @@ REFUSED = {
     "NULL AS nothing": "a null has no type",
     "array() AS nothing": "a null has no type",
     "map(1, 2) AS m": "the keys of a map must be of type string",
+    "struct() AS v": "'v': a struct needs a field",
+    "named_struct('a', struct()) AS v": "'v': a struct needs a field",
     "interval 1 day AS i": "a table has no column of type interval day",
     "cast(country AS array<int>) AS a": 'cannot cast "STRING" to "ARRAY<INT>"',
     "at > 'soon' AS late": 'The value \'soon\' of the type "STRING" cannot be cast to "TIMESTAMP"',
     "1 / 0 AS x": "Division by zero",
+    "transform(tags, tag -> 1 / 0) AS x": "Division by zero",
 }
 
 
@@ -155,6 +188,21 @@ def test_what_cannot_be_used_is_refused_with_the_reason(spark: SparkSession) -> 
         assert said.startswith("select[1]: ")
         assert reason in said
         assert "\n" not in said and "Exception" not in said
+
+
+def test_a_constant_that_throws_is_no_error_of_the_text_where_few_rows_reach_it(spark: SparkSession) -> None:
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2]}, schema=pa.schema([("id", pa.int64())]))
+    texts = ["CASE WHEN id > {0} THEN 1 + 1 / 0 ELSE 7D END", "if(id > {0}, cast('x' AS double), 7D)"]
+
+    for text in texts:
+        for most, threw in ((5, []), (1, [1])):
+            item = analyze(spark._jvm, rows.schema, [text.format(most) + " AS v"], None, {}).items[0]
+            (values,), errors = evaluate_rows([item.expression], rows)
+
+            assert list(errors) == threw
+            assert [one.as_py() for at, one in enumerate(values) if at not in threw] == [7.0] * (
+                2 - len(threw)
+            )
 
 
 def test_a_condition_must_be_one(spark: SparkSession) -> None:
@@ -194,14 +242,21 @@ def test_a_jvm_without_a_session_gives_the_same_answer(
     ]
     monkeypatch.setitem(os.environ, "TZ", "America/New_York")
     gateway = analyzer._launched()
+    # As it is in a process whose own session has ended.
+    monkeypatch.setattr(analyzer, "_bare", [gateway])
+    monkeypatch.setattr(analyzer, "existing_session", lambda: None)
+    monkeypatch.setattr(SparkContext, "_jvm", None)
+    monkeypatch.setattr(java_gateway, "get_return_value", java_gateway.get_return_value)
     try:
+        with pytest.raises(SqlError, match="Did you mean one of the following"):
+            analyzer.analyze_here(EVENTS, ["prise"], None, {})
         alone = analyze(gateway.jvm, EVENTS, texts, "id > 0", {"cheap": ("gross < 5", "drop")})
         with pytest.raises(SqlError, match="Did you mean one of the following"):
             analyze(gateway.jvm, EVENTS, ["prise"], None, {})
     finally:
         gateway.shutdown()
         gateway.proc.stdin.close()
-        gateway.proc.wait(60)
+        gateway.proc.wait(120)
 
     assert alone == analyze(spark._jvm, EVENTS, texts, "id > 0", {"cheap": ("gross < 5", "drop")})
 
@@ -292,3 +347,97 @@ def test_sql_over_the_columns_of_a_table_of_the_file_is_checked_with_them(
             continue
         with pytest.raises(PipelineFileError, match=rf":10: tables.clean.where: .*{wrong}"):
             check_sql(pipeline)
+
+
+def test_unknown_name_in_a_query_hides_no_other_mistake(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources: {orders: {type: generate}}
+tables:
+  bronze: {path: bronze, from: orders, where: "id >"}
+  silver: {path: silver, from: orders, schema: {id: long}, python: "nowhere:function"}
+  other: {path: other, from: orders, schema: {id: long}, where: "idd > 0"}
+  gold: {path: gold, query: SELECT * FROM silverr JOIN lake.bronzee}
+  best: {path: best, query: SELECT (id FROM otherr}
+"""
+    )
+
+    code, _, told = in_process(capsys, monkeypatch)("validate", file)
+
+    wrong = [line.removeprefix(f"{file}:").split(": ", 2)[:2] for line in told.splitlines()]
+    assert code == 2
+    assert wrong == [
+        ["4", "tables.bronze.where"],
+        ["5", "tables.silver.python"],
+        ["6", "tables.other.where"],
+        ["7", "tables.gold.query"],
+        ["7", "tables.gold.query"],
+        ["8", "tables.best.query"],
+        ["8", "tables.best.query"],
+    ]
+    assert "reads 'lake.bronzee', which is no table of this file; a query reads tables of this file" in told
+    assert "did you mean 'silver'?" in told and "PARSE_SYNTAX_ERROR" in told.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_respelled"),
+    [
+        ("n", False),
+        ("n % 2 = 0", False),
+        ("if(n > 5, 'many', 'few')", False),
+        ("cast(n AS int)", False),
+        ("cast(cast(n AS bigint) AS string)", False),
+        ("concat(country, s.name)", False),
+        ("concat(element_at(names, 1), tags[0])", False),
+        ("concat('k', n)", True),
+        ("length(n) > 2", True),
+        ("hash(n)", True),
+        ("to_json(s)", True),
+        ("transform(numbers, one -> concat('k', one))", True),
+        ("cast(at AS string)", True),
+    ],
+)
+def test_text_of_a_number_depends_on_its_type(spark: SparkSession, text: str, is_respelled: bool) -> None:
+    wider = pa.schema(
+        [
+            ("n", pa.float64()),
+            ("s", pa.struct([("n", pa.float64()), ("name", pa.string())])),
+            ("numbers", pa.list_(pa.field("element", pa.float64()))),
+            ("names", pa.map_(pa.float64(), pa.string())),
+            ("at", pa.timestamp("us", "UTC")),
+        ]
+    )
+    events = pa.schema([*wider, ("country", pa.string()), EVENTS.field("tags")])
+    (item,) = analyze(spark._jvm, events, [f"{text} AS made"], None, {}).items
+
+    assert respells(item.expression, wider.names) == is_respelled
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ("select: [\"concat('k', n) AS key\", m]", "`concat('k', n) AS key` makes text of it, which would"),
+        (
+            "where: \"concat('k', n) <> 'k7'\"",
+            "`where: concat('k', n) <> 'k7'` makes text of it, which would",
+        ),
+        ("expect: {even: n & 1 = 0}", 'tables.rows.expect.even: Cannot resolve "(n & 1)"'),
+    ],
+)
+def test_a_column_whose_wider_type_would_change_what_sql_makes_is_not_widened(
+    spark: SparkSession, tmp_path: Path, table: str, reason: str
+) -> None:
+    landing = Landing(tmp_path, table=table)
+    landing.put("1.json", '{"n": 10, "m": 1}')
+    landing.run()
+    landing.put("2.json", '{"n": 10.5, "m": 2}\n{"n": 10, "m": 3}\n{"n": 12, "m": 4.5}')
+    landing.run()
+
+    assert sorted(landing.rows("m")) == [1.0, 3.0, 4.5]
+    (letter,) = landing.letters()
+    assert letter["error"].startswith("n: expected long, got 10.5; n is not widened to double: ")
+    assert reason in letter["error"]

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -100,9 +101,67 @@ def test_every_letter_has_the_upper_and_lower_case_that_spark_gives_it(spark: Sp
     assert [lower_case(text) for text in texts] == cased["lower"]
 
 
-def _on_arrow(spark: SparkSession, text: str) -> Expression | None:
+def test_texts_and_long_decimals_become_numbers_as_spark_makes_them(spark: SparkSession) -> None:
+    batch = _in_columns(NUMERALS, DECIMALS)
+    kinds = ["double", "float", "decimal(10,2)", "decimal(38,0)", "decimal(38,38)"]
+    texts = [f"{word}(s AS {kind})" for kind in kinds for word in ("cast", "try_cast")]
+    texts += [f"cast({one} AS {kind})" for one in ("e", "z") for kind in ("bigint", "int", "decimal(20,3)")]
+    texts += ["cast(e AS smallint)", "- m", "abs(m)"]
+
+    known = {text: one for text in texts if (one := _on_arrow(spark, text, batch.schema)) is not None}
+
+    assert list(known) == texts
+    with _settings(spark, compiled=True):
+        _compare(spark, batch, known)
+    assert [_on_arrow(spark, text, batch.schema) for text in ("- e", "abs(z)")] == [None, None]
+
+
+NUMERALS = [
+    *["1e37", "1e38", "1e999999999", "-1e100000000", "1e2147483648", "1e-400", "1e-99999999999", "-0e50"],
+    *["0e37", "0e38", "0e99999999999", "0e-999999999", "1e00000000000000000005", "1e-2147483649"],
+    *["9" * 38, "9" * 39, "9" * 38 + ".5", "0" * 50 + "1", "0." + "9" * 39, "1." + "0" * 60, "1" * 400],
+    *["0x1p3", "-0X1.8P1", "0x.8p0d", "0x1", "0x1p", "0x1p99999", "+0x1p-1074", "0x1.fffffffffffff8p1023"],
+    *["0x1.000001000000000000001p0", "0x1.00000100000000p0", "0x1p-0000000000000000000000003", "0x0p0f"],
+    *["NaN", "+NaN", "-NaN", "+nan", "nan", "-Infinity", "Infinityf", "inf", "1d", "1.5F", "1dd", "1_0"],
+    *[
+        "\u0661\u0662.\u0663",
+        "1\uff11",
+        "1e\u0661",
+        "\U0001d7d9",
+        "\x001",
+        "\x1f1\x1f",
+        "\x7f1",
+        "1\x7f",
+        "\u00a01",
+    ],
+    *["", " ", "+", ".", "e5", "1.e5", "-.5e1", "+-1", "99999999.995", "1e400", "2.4703282292062328e-324"],
+]
+DECIMALS = [
+    *["0.999999999999999999", "-2147483647.999999999999999999", "2147483647.999999999999999999"],
+    *["-9223372036854775807.999999999999999999", "9223372036854775808", "-18446744073709551614.999999999999"],
+    *["4294967295.99999999999999", "99999999999999999999.999999999999999999", "1.5", "-0.0005", "127.9999"],
+]
+
+
+def _in_columns(numerals: list[str], decimals: list[str]) -> pa.RecordBatch:
+    """Texts as `s`, and the numbers as decimals of all widths."""
+    count = max(len(numerals), len(decimals))
+    texts = pa.array([*numerals, *[None] * (count - len(numerals))])
+    values = [*map(Decimal, decimals), *[None] * (count - len(decimals))]
+    whole = [one and one.to_integral_value() for one in values]
+    short = [one and one % 1000 for one in values]
+    columns = {
+        "s": texts,
+        "e": pa.array(values, pa.decimal128(38, 18)),
+        "z": pa.array(whole, pa.decimal128(38, 0)),
+        "m": pa.array(short, pa.decimal128(34, 18)),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _on_arrow(spark: SparkSession, text: str, columns: pa.Schema = COLUMNS) -> Expression | None:
     try:
-        projection = analyze(spark._jvm, COLUMNS, [f"{text} AS v"], None, {})
+        projection = analyze(spark._jvm, columns, [f"{text} AS v"], None, {})
     except SqlError:
         return None
     return None if projection.needs_spark else projection.items[0].expression

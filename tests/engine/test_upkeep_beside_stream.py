@@ -67,7 +67,7 @@ def run_until(pipeline: Pipeline, told: Told, wanted: set[tuple[str, str]]) -> N
     while not wanted <= told.done and thread.is_alive() and time.monotonic() < deadline:
         time.sleep(0.05)
     stop.set()
-    thread.join(60)
+    thread.join(120)
     assert failures == []
     assert wanted <= told.done, told.steps
 
@@ -113,3 +113,28 @@ def test_run_that_drains_and_ends_does_no_upkeep(tmp_path: Path) -> None:
 
     assert told.steps == []
     assert not (tmp_path / ".lakefeed" / "shop" / "upkeep.json").exists()
+
+
+def test_run_that_ends_by_itself_leaves_its_table_compacted_where_that_is_asked(tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(
+        """\
+name: shop
+sources: {clicks: {type: generate, rows: 1000}}
+tables:
+  asked: {path: asked, from: clicks, upkeep: {once: true, vacuum: off}}
+  other: {path: other, from: clicks}
+flush: {rows: 100}
+"""
+    )
+    told = Told()
+
+    run(Pipeline.from_file(file), once=True, watch=told)
+    run(Pipeline.from_file(file), once=True, watch=told)
+
+    assert [(step.table, step.operation, step.files_after) for step in told.steps] == [
+        ("asked", "compact", 1)
+    ]
+    assert len(DeltaTable(tmp_path / "asked").file_uris()) == 1
+    assert len(DeltaTable(tmp_path / "other").file_uris()) == 10
+    assert DeltaTable(tmp_path / "asked").to_pyarrow_table().num_rows == 1000

@@ -18,13 +18,16 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import typer
 from deltalake import DeltaTable, write_deltalake
 from playwright.sync_api import Browser, expect
 from prometheus_client.parser import text_string_to_metric_families
 
 from lakefeed import Pipeline, TableError
 from lakefeed.commands.demo import demo
+from lakefeed.commands.rebuild import rebuild
 from lakefeed.commands.run import LogFormat, run_pipeline
+from lakefeed.commands.run import run as run_command
 from lakefeed.run import run
 from support.processes import free_port, wait_until
 from support.screen import shown_by
@@ -65,7 +68,7 @@ def running(pipeline: Pipeline) -> Iterator[tuple[Site, list[BaseException]]]:
         yield Site(f"http://{pipeline.http.listen}/"), ended
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(120)
         assert not thread.is_alive()
 
 
@@ -97,10 +100,10 @@ http: {{listen: "127.0.0.1:{free_port()}"}}
 
     with running(Pipeline.from_file(file)) as (site, ended):
         page = browser.new_page()
-        wait_until(lambda: _answers(site), 60, lambda: f"nothing is served: {ended}")
+        wait_until(lambda: _answers(site), 120, lambda: f"nothing is served: {ended}")
         page.goto(site.address)
-        expect(page.locator(".concern")).to_have_count(3, timeout=60_000)
-        expect(page.locator("#table-clicks [data-label=files]")).to_contain_text("small", timeout=30_000)
+        expect(page.locator(".concern")).to_have_count(3, timeout=120_000)
+        expect(page.locator("#table-clicks [data-label=files]")).to_contain_text("small", timeout=120_000)
         said = page.locator(".concerns").inner_text()
         letters = page.locator("#letters").inner_text()
         ready = site.get("readyz")
@@ -186,6 +189,44 @@ def test_quiet_says_nothing_unless_something_is_wrong_and_says_it_once(
     assert refused.value.reported
 
 
+def test_a_run_with_new_dead_letters_writes_its_rows_and_exits_with_3_where_that_is_asked(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shop(tmp_path)
+    file = tmp_path / "shop.yaml"
+
+    with pytest.raises(typer.Exit) as ended:
+        run_command(file, once=True, quiet=True, fail_on_dead_letters=True)
+    run_command(file, once=True, quiet=True, fail_on_dead_letters=True)
+
+    assert ended.value.exit_code == 3
+    assert DeltaTable(tmp_path / "events").to_pyarrow_table().num_rows == 990
+    assert capfd.readouterr().err.count("10 new dead letters, and --fail-on-dead-letters is given") == 1
+
+
+def test_the_rebuild_command_runs_on_spark_and_says_what_it_did(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "shop.yaml"
+    run_pipeline(shop(tmp_path), once=True, quiet=True)
+    file.write_text(file.read_text().replace("from: clicks", "from: clicks, where: event_id < 500"))
+
+    rebuild(file, "events")
+    shown = capfd.readouterr().out
+    rebuild(file, "events", yes=True)
+    done = capfd.readouterr().out
+    rebuild(file, "events", as_json=True)
+    report = json.loads(capfd.readouterr().out)
+
+    kept = DeltaTable(tmp_path / "events").to_pyarrow_table().num_rows
+    assert "would be rebuilt from clicks" in shown and shown.endswith(
+        "Nothing was changed. To do it: --yes\n"
+    )
+    assert f"  rows: 990 -> {kept}\n" in done
+    assert 400 < kept < 500
+    assert (report["table"], report["rows_now"], report["version"]) == ("events", kept, None)
+
+
 def test_the_demo_shows_its_page_whatever_else_listens(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -237,14 +278,14 @@ flush: {interval: 500ms}
         process.send_signal(signal.SIGINT)
         wait_until(
             lambda: "stopping, waiting for the running batch, at most 30s" in "".join(sent),
-            60,
+            120,
             lambda: "".join(sent)[-2000:],
         )
         assert process.wait(120) == 0
     finally:
         process.kill()
         process.wait()
-        ears.join(10)
+        ears.join(120)
         os.close(ours)
 
     left = shown_by("".join(sent))

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.forks import run_and_kill
 from support.landing import Landing
-from support.source_contract import RUN
 
 POINTS = [
     "batch_planned",
@@ -67,25 +64,22 @@ class FilesModel:
 
     def kill(self) -> None:
         """Begin to read, and die somewhere."""
-        environment = {**os.environ, "LAKEFEED_KILL_AT": self.chance.choice(POINTS)}
-        environment["PYTHONPATH"] = str(Path(__file__).parent.parent)
-        command = [sys.executable, "-c", RUN, str(self.landing.file)]
-        ended = subprocess.run(command, env=environment, timeout=120)
-        assert ended.returncode in (0, -signal.SIGKILL)
+        assert run_and_kill(self.landing.file, self.chance.choice(POINTS)) in (0, -signal.SIGKILL)
         for version in self.there.values():
             version.tried = True
 
-    def assert_each_version_once(self) -> None:
-        """Every version that was there during a whole run is in the table once, and none twice or in part."""
-        counts = Counter(self.landing.rows("id"))
-        read: dict[int, int] = {}
-        for version in reversed(self.versions):
-            later = sum(read[id(one)] for one in self.versions if id(one) in read and version in _before(one))
-            times = {counts[each] - later for each in version.own}
-            assert len(times) == 1, f"a part of {version}"
-            read[id(version)] = times.pop()
-            allowed = (1,) if version.seen else (0, 1) if version.tried else (0,)
-            assert read[id(version)] in allowed, f"{version} is there {read[id(version)]} times"
+    def assert_each_file_is_one_of_its_versions(self) -> None:
+        """Of each path the table has all rows of one version: the last one that a run saw, or a later one."""
+        rows: dict[str, list[int]] = {}
+        for row in self.landing.rows("id", "_file"):
+            rows.setdefault(Path(row["_file"]).name, []).append(row["id"])
+        for path in {version.path for version in self.versions}:
+            own = [version for version in self.versions if version.path == path]
+            seen = max((at for at, version in enumerate(own) if version.seen), default=-1)
+            allowed = [sorted(one.ids) for one in own[max(seen, 0) :] if one.seen or one.tried]
+            allowed += [[]] if seen < 0 else []
+            assert sorted(rows.pop(path, [])) in allowed, f"{path}: {own}"
+        assert not rows
 
     def _new_ids(self) -> list[int]:
         count = self.chance.randint(1, 5)
@@ -122,12 +116,3 @@ class FilesModel:
         name = self.chance.choice(list(self.there))
         (self.landing.into / name).unlink()
         del self.there[name]
-
-
-def _before(version: Version) -> list[Version]:
-    found = []
-    older = version.older
-    while older is not None:
-        found.append(older)
-        older = older.older
-    return found

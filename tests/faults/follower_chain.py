@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,18 +19,13 @@ from lakefeed.tables.rewrite import compact
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import clean_log, open_any
 from support.faultpoints import POINTS
+from support.forks import run_and_kill
 from support.kafka import Broker
 from support.lakefeed import run, start
 
 KEYS = 9
 ROUND_SECONDS = 300.0
 _CAME = ("insert", "update_postimage")
-_RUN = """
-import sys
-from lakefeed import Pipeline
-from lakefeed.engine.inline import run_inline
-run_inline(Pipeline.from_file(sys.argv[1]))
-"""
 
 
 class FollowerChain:
@@ -81,9 +73,7 @@ sync: false
         """Run without Spark in a process that is killed at a point of a batch; it may end before."""
         point = f"{chance.choice(POINTS)}:{chance.randint(1, 12)}"
         self._note(f"kill -9 of a chain at {point.partition(':')[0]}")
-        command = [sys.executable, "-c", _RUN, str(self.file)]
-        environment = {**os.environ, "LAKEFEED_KILL_AT": point}
-        code = subprocess.run(command, env=environment, timeout=ROUND_SECONDS).returncode
+        code = run_and_kill(self.file, point)
         assert code in (0, -signal.SIGKILL), code
         self.killed += code != 0
 

@@ -37,7 +37,8 @@ flush: {{interval: 100ms, rows: 500}}
 stop_timeout: 20s
 """
 SERVE = "import sys; from faults.http_world import serve; serve(sys.argv[1])"
-PATIENCE = 120.0
+PATIENCE = 300.0
+"""Seconds after which something will not happen any more, on a machine that is as busy as can be."""
 
 
 def serve(file: str) -> None:
@@ -83,7 +84,7 @@ class HttpWorld:
             yield process
         finally:
             process.kill()
-            process.wait(30)
+            process.wait(120)
 
     def _await(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -121,10 +122,9 @@ class HttpWorld:
             )
             headers = {"Idempotency-Key": f"k-{ids[0]}", "Content-Type": "application/x-ndjson"}
             path = chance.choice(["/orders", "/clicks"])
-            # Also beyond the stop: what was begun is brought to its end, or to the end of the patience.
-            deadline = time.monotonic() + PATIENCE
+            # A journal may be full for as long as it takes to start Spark.
             while not self._answered(path, body.encode(), headers):
-                if stop.is_set() or time.monotonic() > deadline:
+                if stop.is_set():
                     return
                 time.sleep(0.02)
             with self._lock:
@@ -181,6 +181,16 @@ class HttpWorld:
         while len(self.acknowledged) < count and time.monotonic() < deadline:
             time.sleep(0.01)
         assert len(self.acknowledged) >= count, (self.folder / "run.log").read_text()
+
+    def wait_for_commit(self, process: subprocess.Popen[bytes]) -> None:
+        """Until the table has one more version."""
+        log = self.folder / "rows" / "_delta_log"
+        before = len(list(log.glob("*.json")))
+        deadline = time.monotonic() + PATIENCE
+        while len(list(log.glob("*.json"))) == before and time.monotonic() < deadline:
+            assert process.poll() is None, (self.folder / "run.log").read_text()
+            time.sleep(0.05)
+        assert len(list(log.glob("*.json"))) > before, (self.folder / "run.log").read_text()
 
     def drain(self, once: Callable[[Pipeline], None]) -> None:
         """Write what the journal still has."""

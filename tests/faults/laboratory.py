@@ -19,6 +19,7 @@ from pathlib import Path
 from faults.follower_chain import FollowerChain
 from faults.http_world import HttpWorld
 from faults.keyed_world import KeyedWorld
+from faults.living_database import LivingDatabase
 from faults.medallion import Medallion
 from faults.meddling import MEDDLING
 from faults.model import walk
@@ -41,6 +42,7 @@ RECEIVER_ENDS = 10
 MEDALLION_KILLS, MEDALLION_ROWS = 20, 40_000
 MODEL_SEEDS = 25
 POSTGRES_ROUNDS = 25
+LIVING_ROUNDS = 10
 CHAIN_KILLS = 20
 KINDS = ("walk", "soak", "others", "changes", "models", "quiet", "medallion", "postgres", "http", "chain")
 
@@ -94,7 +96,8 @@ class Report:
             f"{self.models:,} runs of random changes beside their model, "
             f"{self.quiet} times {QUIET_SECONDS:.0f} s of quiet days, "
             f"{self.medallions} medallions killed {MEDALLION_KILLS} times each, "
-            f"{self.postgres} Postgres databases through {POSTGRES_ROUNDS} rounds each, "
+            f"{self.postgres} Postgres databases through {POSTGRES_ROUNDS} rounds of writes and "
+            f"{LIVING_ROUNDS} of schema changes each, "
             f"{self.chains} chains from Kafka to a history killed {CHAIN_KILLS} times each, "
             f"{self.receivers} HTTP sources under load ended {RECEIVER_ENDS} times each, "
             f"{self.events:,} events into two tables each, {self.restarts} restarts of the command line, "
@@ -233,7 +236,7 @@ class Laboratory:
         shutil.rmtree(folder.parent)
 
     def _postgres(self, number: int) -> None:
-        """Four writers, and kills of the run, its workers, its connections and the server."""
+        """Four writers, and kills of the run, its workers, its connections and the server; schema changes."""
         folder, chance = Path(tempfile.mkdtemp(dir=self._folder)), random.Random(number)
         with PostgresServer() as server, server.database() as database:
             world = PostgresWorld(server, database, folder, self._report.note)
@@ -241,6 +244,16 @@ class Laboratory:
                 world.round(chance)
                 world.check()
         self._report.postgres += 1
+        shutil.rmtree(folder)
+        folder.mkdir()
+        with PostgresServer() as server, server.database() as database:
+            living = LivingDatabase(server, database, folder, self._report.note)
+            for _ in range(LIVING_ROUNDS):
+                living.round(chance)
+                living.check()
+                if chance.random() < 0.3:
+                    living.replay()
+                    living.check()
         shutil.rmtree(folder)
 
     def _chain(self, number: int) -> None:

@@ -45,7 +45,7 @@ def check(folder: Path, rows: int, *tables: str) -> None:
 
 def call(*command: str | Path) -> None:
     """Run a system command that needs privileges; without them, the test is skipped and says so."""
-    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=10)
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120)
     if done.returncode:
         pytest.skip(f"`{' '.join(map(str, command))}` is not permitted here: {done.stderr.strip()}")
 
@@ -198,7 +198,7 @@ def test_writer_out_of_file_descriptors_says_so_and_leaves_nothing_behind(tmp_pa
     """
 
     done = subprocess.run(
-        [sys.executable, "-c", dedent(code), str(tmp_path)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", dedent(code), str(tmp_path)], capture_output=True, text=True, timeout=120
     )
 
     assert done.stdout == (

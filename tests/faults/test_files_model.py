@@ -12,9 +12,11 @@ from support.landing import Landing
 
 
 @pytest.mark.parametrize("seed", [1])
-def test_every_version_of_a_file_that_counts_is_in_the_table_once(tmp_path: Path, seed: int) -> None:
+def test_each_file_is_in_the_table_as_one_of_its_versions_whenever_a_run_is_killed(
+    tmp_path: Path, seed: int
+) -> None:
     options = "format: json, on_change: reload, max_files: 3"
-    landing = Landing(tmp_path, options, "schema: {id: long}")
+    landing = Landing(tmp_path, options, "schema: {id: long}, metadata: {_topic: _file}")
     model = FilesModel(landing, random.Random(seed))
 
     for _ in range(4):
@@ -27,5 +29,5 @@ def test_every_version_of_a_file_that_counts_is_in_the_table_once(tmp_path: Path
             model.run()
     model.run()
 
-    model.assert_each_version_once()
+    model.assert_each_file_is_one_of_its_versions()
     assert landing.is_sound

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline
+from lakefeed.columns.names import clean_column_name
 from support.kafka import Broker
 from support.ledger import dead_letters, duckdb_count
 
@@ -70,7 +71,7 @@ tables:
     assert len(rows) + len(letters) == len(events) == duckdb_count(lake / "events") + len(letters)
     for number, event in enumerate(events):
         if number in landed:
-            assert {key: landed[number][key] for key in event} == event
+            assert {key: landed[number][clean_column_name(key)] for key in event} == event
             assert landed[number]["_topic"] == topics[number % len(topics)]
     assert {letter["code"] for letter in refused.values()} <= {"bad_name", "bad_partition"}
     assert {path.name for path in tmp_path.iterdir()} == {"lake", "shop.yaml", ".lakefeed"}

@@ -24,11 +24,6 @@ from support.processes import wait_until
 
 
 @pytest.fixture
-def drivers(spark: Any) -> Drivers:
-    return Drivers(spark)
-
-
-@pytest.fixture
 def world(broker: Broker, tmp_path: Path) -> World:
     return World(broker, tmp_path, partitions=2)
 
@@ -63,9 +58,7 @@ def test_restart_after_a_kill_replaces_a_table_with_one_whole_run(
     [
         ("task_written", 2),
         ("task_shaped", 2),
-        ("files_written", 2),
         ("letters_committed", 1),
-        ("table_committed", 3),
     ],
 )
 def test_kill_of_a_table_that_spark_shapes_loses_and_repeats_nothing(
@@ -173,13 +166,13 @@ def test_running_pipeline_survives_a_broker_that_is_killed_and_started(
         world = World(broker, tmp_path, partitions=2)
         world.produce(300)
         driver = drivers.start(world.file, "flush.interval=500ms", once=False)
-        wait_until(lambda: world.landed()["one"] == 290, 60, lambda: driver.said)
+        wait_until(lambda: world.landed()["one"] == 290, 120, lambda: driver.said)
 
         broker.kill()
-        wait_until(lambda: "does not answer" in driver.said, 60, lambda: driver.said)
+        wait_until(lambda: "does not answer" in driver.said, 120, lambda: driver.said)
         broker.start()
         world.produce(300)
-        wait_until(lambda: world.landed()["two"] == 580, 60, lambda: driver.said)
+        wait_until(lambda: world.landed()["two"] == 580, 120, lambda: driver.said)
         driver.kill()
         driver.wait()
         world.run()
@@ -189,13 +182,13 @@ def test_running_pipeline_survives_a_broker_that_is_killed_and_started(
 
 def test_sigterm_in_the_middle_ends_well_and_the_next_start_goes_on(world: World) -> None:
     world.produce(3000)
-    settings = ["--set", "flush.rows=100", "--set", "flush.interval=100ms"]
+    settings = ["--set", "flush.rows=30", "--set", "flush.interval=100ms"]
     with start("run", str(world.file), "--once", *settings) as process:
         process.wait_for(lambda: world.landed()["one"] > 0)
 
         process.terminate()
 
-        assert process.wait(60) == 0, process.stderr
+        assert process.wait(120) == 0, process.stderr
         assert "Traceback" not in process.stderr
     half = world.landed()["one"]
     world.write(flush="{rows: 3000}")
@@ -213,7 +206,7 @@ def test_jvm_that_is_killed_ends_the_run_at_once_and_the_next_start_goes_on(worl
 
         java.kill()
 
-        assert process.wait(60) == 1, process.stderr
+        assert process.wait(120) == 1, process.stderr
         assert "Spark's JVM has exited" in process.stderr
         assert "The same batch failed" not in process.stderr
         assert "Traceback" not in process.stderr
@@ -225,7 +218,7 @@ def test_jvm_that_is_killed_ends_the_run_at_once_and_the_next_start_goes_on(worl
 
 def test_second_instance_on_this_machine_is_refused_with_one_sentence(world: World, drivers: Drivers) -> None:
     first = drivers.start(world.file, once=False)
-    wait_until(lambda: DeltaTable.is_deltatable(str(world.folder / "two")), 60, lambda: first.said)
+    wait_until(lambda: DeltaTable.is_deltatable(str(world.folder / "two")), 120, lambda: first.said)
 
     with pytest.raises(Fenced) as refused:
         world.run()

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,14 +13,8 @@ from lakefeed import Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.verify import verify
 from support.faultpoints import POINTS
+from support.forks import run_and_kill
 from support.ledger import dead_letters, table_ids
-
-RUN = """
-import sys
-from lakefeed import Pipeline
-from lakefeed.engine.inline import run_inline
-run_inline(Pipeline.from_file(sys.argv[1]))
-"""
 
 
 def write(folder: Path, rows: int) -> Path:
@@ -42,11 +33,6 @@ sync: false
 """
     )
     return file
-
-
-def run_and_kill(file: Path, point: str) -> int:
-    environment = {**os.environ, "LAKEFEED_KILL_AT": point}
-    return subprocess.run([sys.executable, "-c", RUN, str(file)], env=environment, timeout=120).returncode
 
 
 def check(folder: Path, rows: int) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +21,10 @@ from lakefeed.tables.write.history import HistoryMode
 from lakefeed.tables.write.keyed import HistoryRules, KeyRules, merge_on_read
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
 from lakefeed.tables.write.keyed.merge_on_read import MergeOnRead
-from lakefeed.tables.write.keyed.tombstones import Tombstones
+from lakefeed.tables.write.keyed.tombstones import TombstoneWriter
 from lakefeed.tables.write.upsert import UpsertMode
 from support.delta_tables import open_any
+from support.forks import call, ended, start
 from support.history_model import HistoryModel
 from support.keyed_table import KeyedTable
 from support.upsert_model import UpsertModel
@@ -38,6 +37,8 @@ RULES: dict[str, KeyRules] = {
     "history": HistoryRules(("id",), ("seq",)),
 }
 BATCHES = 9
+RANGE_BYTES = 2000
+"""So small that each batch is decided in several ranges of its keys."""
 POSITION = "shop/clicks/0"
 
 
@@ -61,9 +62,10 @@ def keyed(folder: Path, kind: str, layout: str, *, new: bool) -> KeyedTable:
         folder,
         schema,
         RULES[kind],
-        layout=MergeOnRead() if layout == "merge_on_read" else CopyOnWrite(),
+        layout=MergeOnRead() if layout.startswith("merge_on_read") else CopyOnWrite(),
         modes=HistoryMode if kind == "history" else UpsertMode,
         max_rows=60,
+        range_bytes=RANGE_BYTES if layout.endswith("in ranges") else None,
     )
 
 
@@ -73,7 +75,7 @@ class Reopened(KeyedTable):
     def __init__(self, folder: Path, schema: pa.Schema, rules: KeyRules, **more: Any) -> None:
         self.path, self.rules, self._max_rows = str(folder), rules, more["max_rows"]
         self._layout, self._mode, self._modes = more["layout"], None, more["modes"]
-        self.offsets, self.storage = {}, {}
+        self.offsets, self.storage, self._range_bytes = {}, {}, more["range_bytes"]
         self.restart()
 
 
@@ -102,44 +104,44 @@ def _dying(function: Callable[..., Any], left: list[int], *, after: bool) -> Cal
 POINTS: dict[str, tuple[Any, str, bool]] = {
     "rows are written": (upsert.UpsertMode, "_write_rows", True),
     "vectors are written": (merge_on_read, "write_vectors", True),
-    "tombstones are written": (Tombstones, "add", True),
+    "tombstones are written": (TombstoneWriter, "close", True),
     "before the entry": (tables, "write_entry", False),
     "behind the entry": (tables, "write_entry", True),
-    "staged changes are deleted": (commit, "_delete", True),
+    "staged changes are deleted": (commit, "drop_files", True),
 }
 
 
-def _child() -> None:
-    folder, kind, layout, point, count = sys.argv[1:]
+def go_on_until(folder: Path, kind: str, layout: str, point: str, count: int) -> None:
+    """In a process of its own: go on, and die when a point was passed so many times."""
     owner, name, after = POINTS[point]
-    setattr(owner, name, _dying(getattr(owner, name), [int(count)], after=after))
-    go_on(Path(folder), kind, layout)
+    setattr(owner, name, _dying(getattr(owner, name), [count], after=after))
+    go_on(folder, kind, layout)
 
 
 @pytest.mark.parametrize(
     ("kind", "layout"),
-    [("upsert", "merge_on_read"), ("history", "merge_on_read"), ("history", "copy_on_write")],
+    [
+        ("upsert", "merge_on_read"),
+        ("upsert", "merge_on_read in ranges"),
+        ("upsert", "copy_on_write in ranges"),
+        ("history", "merge_on_read"),
+        ("history", "copy_on_write"),
+    ],
 )
 def test_changes_count_once_wherever_the_process_dies(kind: str, layout: str, tmp_path: Path) -> None:
     folder = tmp_path / "t"
     keyed(folder, kind, layout, new=True)
-    if layout == "merge_on_read":
+    if layout.startswith("merge_on_read"):
         allow(folder)
     chance = random.Random(f"{kind} {layout}")
-    points = [point for point in POINTS if layout == "merge_on_read" or "vectors" not in point]
+    points = [point for point in POINTS if layout.startswith("merge_on_read") or "vectors" not in point]
     if kind == "history":
         # Most of it is the same for both modes.
         points = chance.sample(points, 3)
-    tests = str(Path(__file__).parents[1])
 
     for point in points:
-        arguments = [str(folder), kind, layout, point, str(chance.randrange(2))]
-        done = subprocess.run(
-            [sys.executable, "-m", "faults.test_kill_changes", *arguments],
-            env={**os.environ, "PYTHONPATH": tests},
-            timeout=120,
-        )
-        assert done.returncode in (0, 9)
+        arguments = (folder, kind, layout, point, chance.randrange(2))
+        assert ended(start(call, "faults.test_kill_changes:go_on_until", *arguments)) in (0, 9)
     go_on(folder, kind, layout)
 
     table = keyed(folder, kind, layout, new=False)
@@ -168,7 +170,3 @@ def expected(kind: str) -> list[dict[str, Any]]:
 
 def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["id"], row.get("valid_from")))
-
-
-if __name__ == "__main__":
-    _child()

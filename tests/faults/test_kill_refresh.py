@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,14 +12,8 @@ from lakefeed import Pipeline
 from lakefeed.reports.verify import verify
 from support.duck_query import refresh_all
 from support.faultpoints import REFRESH_POINTS
+from support.forks import call, ended, start
 
-TESTS = Path(__file__).parents[1]
-PROGRAM = """\
-import sys
-from lakefeed import Pipeline
-from support.duck_query import refresh_all
-refresh_all(Pipeline.from_file(sys.argv[1]))
-"""
 FILE = """\
 name: shop
 sources: {clicks: {type: generate, rows: 1}}
@@ -78,7 +69,10 @@ def _rows(folder: Path, table: str) -> list[tuple[object, ...]]:
     return sorted(tuple(row.values()) for row in found.to_pylist())
 
 
+def refresh(file: Path) -> None:
+    refresh_all(Pipeline.from_file(file))
+
+
 def _killed(file: Path, point: str) -> int:
-    environment = {**os.environ, "LAKEFEED_KILL_AT": point, "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-c", PROGRAM, str(file)]
-    return subprocess.run(command, env=environment, capture_output=True, timeout=120).returncode
+    process = start(call, "faults.test_kill_refresh:refresh", file, env={"LAKEFEED_KILL_AT": point})
+    return ended(process)

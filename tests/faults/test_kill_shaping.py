@@ -6,10 +6,7 @@ Without Spark: what is killed is the engine's own flow, tasks and committer in a
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -17,20 +14,13 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline
+from lakefeed.engine import inline
 from lakefeed.reports.verify import verify
 from lakefeed.tables.table import commit_info_of
-
-TESTS = Path(__file__).parents[1]
-EVENTS = 1_200
-RUN = """
-import sys
-from lakefeed import Pipeline
-from lakefeed.engine import inline
+from support import forks
 from support.analyzing import analyze_by_hand
 
-inline.analyze_here = analyze_by_hand
-inline.run_inline(Pipeline.from_file(sys.argv[1]))
-"""
+EVENTS = 1_200
 FILE = """
 name: shop
 flush: {{rows: 200}}
@@ -50,12 +40,18 @@ tables:
 
 
 def run(file: Path, kill_at: str = "") -> int:
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "LAKEFEED_KILL_AT": kill_at}
-    done = subprocess.run(
-        [sys.executable, "-c", RUN, str(file)], env=environment, capture_output=True, text=True, timeout=120
+    log = file.with_suffix(".log")
+    process = forks.start(
+        forks.call, "faults.test_kill_shaping:read", file, env={"LAKEFEED_KILL_AT": kill_at}, log=log
     )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
+    code = forks.ended(process)
+    assert code in (0, -signal.SIGKILL), log.read_text()
+    return code
+
+
+def read(file: Path) -> None:
+    inline.analyze_here = analyze_by_hand
+    inline.run_inline(Pipeline.from_file(file))
 
 
 def check(folder: Path, expected: int) -> None:

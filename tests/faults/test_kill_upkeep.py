@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.lakefeed import run
+from lakefeed import Pipeline
+from support.drivers import Drivers
 from support.ledger import assert_each_once, table_ids
 
 
-def test_stream_that_is_killed_by_its_upkeep_loses_and_repeats_nothing(tmp_path: Path) -> None:
+def test_stream_that_is_killed_by_its_upkeep_loses_and_repeats_nothing(
+    drivers: Drivers, tmp_path: Path
+) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(
         """\
@@ -21,14 +24,13 @@ flush: {interval: 20ms}
 """
     )
 
-    killed, _, said = run("run", str(file), env={"LAKEFEED_KILL_AT": "compact_done:2"})
+    killed = drivers.start(file, once=False, env={"LAKEFEED_KILL_AT": "compact_done:2"}).wait()
     # At the first rate the rest would end wherever the clock is when the second run looks.
-    rest = ("--set", "sources.clicks.rows=5000", "--set", "sources.clicks.rate=1000000000")
-    then, _, said_then = run("run", str(file), "--once", *rest)
+    rest = ["sources.clicks.rows=5000", "sources.clicks.rate=1000000000"]
+    Pipeline.from_file(file, rest).run(once=True)
 
-    assert killed == -9, said
-    assert "events: compact: " in said
-    assert then == 0, said_then
+    assert killed.code == -9, killed.said
+    assert "events: compact: " in killed.said
     rows = table_ids(tmp_path / "events")
     assert_each_once(range(len(rows)), rows)
-    assert len(rows) >= 5000, said_then
+    assert len(rows) >= 5000

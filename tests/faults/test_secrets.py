@@ -127,7 +127,8 @@ def test_no_secret_leaves_a_run_by_the_command_line(s3: S3Server, bucket: str, t
         with start("--debug", "run", str(file), "--once", env=VARIABLES) as process:
             while process.running:
                 listed += command_lines(process)
-                shown = served(process.stderr) or shown
+                # The run may end while it is asked: each answer counts.
+                shown += served(process.stderr)
                 time.sleep(0.2)
             code = process.wait()
             said = process.stdout + process.stderr

@@ -95,6 +95,29 @@ def _changes_are_the_same(table: KeyedTable, out: Path, spark: DeltaSpark) -> No
     assert as_text(spark.read(out)) == as_text(ours.drop_columns(["_commit_timestamp"]))
 
 
+def test_polars_still_shows_removed_rows_where_the_path_of_a_partition_is_encoded(tmp_path: Path) -> None:
+    """When this fails, Polars is repaired: the warning of `plan` and the page about it can go."""
+    rules, schema = KeyRules(("id",), ("seq",)), SCHEMA
+    table = KeyedTable(
+        tmp_path / "t", schema, rules, partition_by=["day"], layout=MergeOnRead(), modes=UpsertMode
+    )
+    allow(tmp_path / "t")
+    table.restart()
+    days = ["plain", "2026-11-01", "with space", "ü", "10:30"]
+    for seq in (1, 2):
+        ids = range(100 * len(days)) if seq == 1 else range(7 * len(days))
+        table.apply(
+            *({"op": "upsert", "id": one, "seq": seq, "v": "v", "day": days[one % len(days)]} for one in ids)
+        )
+
+    seen = pl.read_delta(table.path).group_by("day").len().sort("day").to_dicts()
+
+    assert len(rows(table.path)) == 500
+    assert {one["day"]: one["len"] for one in seen} == {
+        "plain": 100, "2026-11-01": 100, "with space": 107, "ü": 107, "10:30": 107
+    }  # fmt: skip
+
+
 def test_spark_deletes_and_purges_beside_us(tmp_path: Path, delta_spark: DeltaSpark) -> None:
     table = changed(tmp_path / "t", "upsert")
     name = f"delta.`{table.path}`"

@@ -127,6 +127,7 @@ def test_spark_writes_and_rewrites_beside_two_pipelines_and_nothing_is_lost_or_d
     with running(files, tmp_path / "end") as read:
         for number in range(1, 5):
             spark.sql(f"INSERT INTO {table} VALUES ({-number}, 'spark', 'none')")
+            wait_for_another_version(s3, place)
         spark.sql(f"OPTIMIZE {table}")
         # Delta lets it pass only where nobody has added rows that it might have to change: in a partition.
         spark.sql(
@@ -197,6 +198,11 @@ def test_a_commit_of_spark_whose_answer_is_lost_lands_once(
 
     assert door.met() == [1]
     assert_each_once([*range(10), -1], table_ids(f"s3://{place}", storage=s3.storage))
+
+
+def wait_for_another_version(s3: S3Server, place: str) -> None:
+    before = len(versions(s3, place))
+    wait_until(lambda: len(versions(s3, place)) > before, 120, lambda: "no pipeline writes")
 
 
 def versions(s3: S3Server, place: str) -> list[int]:

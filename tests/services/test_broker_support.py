@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from botocore.exceptions import ClientError
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from support.kafka import Broker
 from support.s3 import S3Server
@@ -72,24 +72,6 @@ def test_an_aborted_transaction_takes_offsets_and_gives_no_events(
 
     assert broker.end_offsets(name) == {0: 5}
     assert read(broker, name, 1) == [b"c"]
-
-
-def test_a_broker_that_was_stopped_or_killed_starts_again_with_its_data() -> None:
-    with Broker() as broker:
-        address = broker.address
-        broker.create_topic("kept")
-        broker.produce("kept", [b"before stop"])
-
-        broker.stop()
-        with pytest.raises(KafkaException):
-            Consumer({"bootstrap.servers": address, "group.id": "g", "log_level": 0}).list_topics(timeout=1)
-        broker.start()
-        broker.produce("kept", [b"before kill"])
-        broker.kill()
-        broker.start()
-
-        assert broker.address == address
-        assert read(broker, "kept", 2) == [b"before stop", b"before kill"]
 
 
 def test_s3_refuses_a_second_put_that_must_be_the_first(s3: S3Server) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -34,6 +31,7 @@ from support.azurite import AzuriteServer
 from support.command_line import in_process
 from support.delta_tables import open_any
 from support.feeder import Feeder
+from support.forks import run_and_kill
 from support.gcs import GcsServer
 from support.identity import shared_access_signature
 from support.ledger import assert_each_once, dead_letters, table_ids
@@ -42,12 +40,6 @@ from support.object_server import ObjectServer
 from support.s3 import S3Server
 
 INFO = operation_info("test", by="test")
-PROGRAM = """\
-import sys
-from lakefeed import Pipeline
-from lakefeed.engine.inline import run_inline
-run_inline(Pipeline.from_file(sys.argv[1]))
-"""
 
 
 class Lake:
@@ -90,9 +82,7 @@ flush: {{rows: 100}}
         return Pipeline.from_file(self.file)
 
     def kill(self, point: str) -> int:
-        environment = {**os.environ, "LAKEFEED_KILL_AT": point}
-        command = [sys.executable, "-c", PROGRAM, str(self.file)]
-        return subprocess.run(command, env=environment, capture_output=True, timeout=120).returncode
+        return run_and_kill(self.file, point)
 
     def check(self, rows: int) -> None:
         dead = [one["offset"] for one in dead_letters(self.letters, self.storage) if one["table"] == "events"]

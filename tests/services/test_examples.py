@@ -48,7 +48,8 @@ def clicks(broker: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch)
 def test_no_example_goes_without_a_test() -> None:
     found = {file.name for file in EXAMPLES.iterdir()}
 
-    assert found == {"generate.yaml", "kafka.yaml", "kafka-to-s3.yaml"}
+    of_schedulers = {"airflow_dag.py", "dagster_asset.py"}
+    assert found == {"generate.yaml", "kafka.yaml", "kafka-to-s3.yaml"} | of_schedulers
 
 
 def test_the_generate_example_fills_a_table_that_is_partitioned_by_day(

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,22 +10,9 @@ import pytest
 from lakefeed import Pipeline
 from lakefeed.errors import LakefeedError
 from lakefeed.reports.verify import verify
+from support.forks import run_and_kill
 from support.landing_bucket import LandingBucket
 from support.object_server import ObjectServer
-
-RUN = """\
-import sys
-from lakefeed import Pipeline
-from lakefeed.engine.inline import run_inline
-run_inline(Pipeline.from_file(sys.argv[1]))
-"""
-
-
-def _killed(bucket: LandingBucket, point: str) -> int:
-    environment = {**os.environ, "LAKEFEED_KILL_AT": point}
-    return subprocess.run(
-        [sys.executable, "-c", RUN, str(bucket.file)], env=environment, timeout=120
-    ).returncode
 
 
 def test_files_are_read_once_over_restarts_and_kills_and_moved(cloud: ObjectServer, tmp_path: Path) -> None:
@@ -39,7 +23,7 @@ def test_files_are_read_once_over_restarts_and_kills_and_moved(cloud: ObjectServ
 
     bucket.run()
     bucket.put("a/0.json", 4)
-    codes = [_killed(bucket, "files_written"), _killed(bucket, "table_committed")]
+    codes = [run_and_kill(bucket.file, "files_written"), run_and_kill(bucket.file, "table_committed")]
     bucket.put("a/3.json", 5)
     bucket.run()
     bucket.run()
@@ -74,3 +58,19 @@ def test_files_that_come_during_a_run_are_found_behind_the_last_name(
         bucket.wait_for(4)
 
     assert bucket.ids() == [1, 2, 3, 4]
+
+
+def test_copy_of_a_prefix_is_kept_but_for_what_differs(cloud: ObjectServer, tmp_path: Path) -> None:
+    bucket = LandingBucket(cloud, tmp_path)
+    bucket.set(path=cloud.url(bucket.name, "in/one"))
+    bucket.put("one/a.json", 1)
+    bucket.put("one/b.json", 2)
+    bucket.run()
+    bucket.put("two/a.json", 1)
+    bucket.put("two/b.json", 3)
+    bucket.set(path=cloud.url(bucket.name, "in/two"), on_move="keep")
+
+    bucket.run()
+    bucket.run()
+
+    assert bucket.ids() == [1, 2, 3]

@@ -7,8 +7,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,20 +17,19 @@ from lakefeed import Pipeline, PipelineFileError
 from lakefeed.engine.run_events import SourceSeen
 from lakefeed.errors import SourceError
 from lakefeed.sources.files.finding.notices import created_objects
+from lakefeed.sources.files.finding.queue import Queue
+from support import forks
 from support.command_line import in_process
 from support.landing_bucket import ToldBucket, listings
 from support.processes import free_port
 from support.s3 import SECRET, S3Server
 from support.unreliable import Fault, UnreliableStore
 
-KILLED_BEFORE_DELETING = """\
-import os, signal, sys
-from lakefeed import Pipeline
-from lakefeed.engine.inline import run_inline
-from lakefeed.sources.files.finding.queue import Queue
-Queue.delete = lambda self, messages: os.kill(os.getpid(), signal.SIGKILL)
-run_inline(Pipeline.from_file(sys.argv[1]))
-"""
+
+def run_until_deleting(file: Path) -> None:
+    """A run that dies before it deletes the messages."""
+    Queue.delete = lambda self, messages: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[method-assign]
+    forks.read_all(file)
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +65,9 @@ def test_files_are_read_when_the_queue_tells_of_them_and_not_listed(
 def test_kill_between_the_ledger_and_the_queue_repeats_nothing(s3: S3Server, tmp_path: Path) -> None:
     bucket = ToldBucket(s3, tmp_path)
     bucket.put("1.json", 1)
-    command = [sys.executable, "-c", KILLED_BEFORE_DELETING, str(bucket.file)]
 
-    ended = subprocess.run(command, env=dict(os.environ), timeout=120)
+    name = "services.test_files_notified:run_until_deleting"
+    code = forks.ended(forks.start(forks.call, name, bucket.file))
     kept = bucket.messages()
     numbered = bucket.states()
     bucket.put("2.json", 2)
@@ -78,7 +75,7 @@ def test_kill_between_the_ledger_and_the_queue_repeats_nothing(s3: S3Server, tmp
         bucket.wait_for(1, 2)
         bucket.wait_for_messages(0)
 
-    assert ended.returncode == -signal.SIGKILL
+    assert code == -signal.SIGKILL
     assert kept == 2 and numbered == ["waiting"]
     assert bucket.ids() == [1, 2]
     assert bucket.states() == ["read", "read"]
@@ -202,7 +199,7 @@ def test_doctor_and_plan_look_at_the_queue_and_take_no_message(
 
     assert f"the queue answers, with about {before} messages" in fine
     assert "landing" in wrong and "Make the queue, or correct `notify.sqs`" in wrong
-    assert planned == 0 and "the files are listed instead: Make the queue" in plan, plan
+    assert planned == 0 and "the files are listed instead. Make the queue" in plan, plan
     assert bucket.messages() == before
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from conftest import TopicFactory
+from lakefeed.errors import SourceUnavailable
 from lakefeed.events import OffsetRange
 from lakefeed.formats.json.format import JsonFormat
 from lakefeed.sources.kafka import fetch as kafka_fetch
@@ -122,7 +123,7 @@ def test_a_client_that_fetches_no_more_is_replaced(
             return found
 
     monkeypatch.setattr("lakefeed.sources.kafka.fetch.Consumer", Deaf)
-    monkeypatch.setattr("lakefeed.sources.kafka.fetch._RENEW_AFTER", 0.5)
+    monkeypatch.setattr("lakefeed.sources.kafka.fetch._RENEW_AFTER", 2.0)
     while kafka_fetch._kept:
         kafka_fetch._kept.popitem()[1].close()
 
@@ -130,4 +131,78 @@ def test_a_client_that_fetches_no_more_is_replaced(
 
     wanted = [f"{number}:{at}" for number in range(PARTITIONS) for at in range(100)]
     assert sorted(found) == sorted(wanted)
-    assert len(clients) == 2
+    # A third one only where the second does not get its first events within the two seconds.
+    assert len(clients) >= 2
+
+
+class Misled(Consumer):
+    """Claims an epoch of the leader that no broker has had, so the brokers cannot find its offsets."""
+
+    assignments = 0
+    lasting = False
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        if not Misled.assignments or Misled.lasting:
+            partitions = [
+                TopicPartition(one.topic, one.partition, one.offset, leader_epoch=99) for one in partitions
+            ]
+        Misled.assignments += 1
+        super().assign(partitions)
+
+
+def test_an_offset_that_the_client_refuses_and_the_broker_has_is_fetched_by_a_new_client(
+    backlog: tuple[KafkaSource, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Misled, "assignments", 0)
+    monkeypatch.setattr("lakefeed.sources.kafka.fetch.Consumer", Misled)
+
+    found = read(*backlog, 50, 100)
+
+    wanted = [f"{number}:{at}" for number in range(PARTITIONS) for at in range(50, 100)]
+    assert sorted(found) == sorted(wanted)
+    assert Misled.assignments > 1
+
+
+def test_an_offset_that_every_client_refuses_ends_the_read(
+    backlog: tuple[KafkaSource, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Misled, "assignments", 0)
+    monkeypatch.setattr(Misled, "lasting", True)
+    monkeypatch.setattr("lakefeed.sources.kafka.fetch.Consumer", Misled)
+
+    with pytest.raises(SourceUnavailable, match="offset 50 cannot be fetched: "):
+        read(*backlog, 50, 100)
+
+
+def test_an_offset_that_retention_has_taken_is_gone(broker: Broker, topic: TopicFactory) -> None:
+    name = topic()
+    broker.produce(name, [str(at) for at in range(100)])
+    broker.delete_records(name, 0, 80)
+    source = KafkaSource(brokers=broker.address, topics=(name,), format=JsonFormat())
+
+    with pytest.raises(SourceUnavailable, match=f"{name}-0: offset 50 is gone, the partition has 80 to 99: "):
+        list(source.read([OffsetRange(f"{name}-0", 50, 90)]))
+
+
+def test_an_error_about_a_topic_of_an_earlier_read_is_no_error_of_this_one(
+    broker: Broker, topic: TopicFactory
+) -> None:
+    soon = {"topic.metadata.refresh.interval.ms": "100", "topic.metadata.propagation.max.ms": "100"}
+    earlier, name = topic(), topic()
+    broker.produce(earlier, ["x"] * 100)
+    broker.produce(name, ["y"] * 100)
+
+    def found(topic_name: str) -> list[bytes | None]:
+        source = KafkaSource(brokers=broker.address, topics=(topic_name,), format=JsonFormat(), options=soon)
+        span = OffsetRange(f"{topic_name}-0", 0, 50)
+        return [payload for events in source.read([span]) for payload in events.payloads]
+
+    assert found(earlier) == [b"x"] * 50
+    broker.delete_topic(earlier)
+    broker.create_topic(earlier)
+    # The kept client goes on fetching where it was, and hears that the offset is out of range.
+    time.sleep(2)
+
+    assert found(name) == [b"y"] * 50
+    while kafka_fetch._kept:
+        kafka_fetch._kept.popitem()[1].close()

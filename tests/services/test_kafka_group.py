@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,15 +17,18 @@ from lakefeed import Pipeline
 from lakefeed.formats import JsonFormat
 from lakefeed.reports.status import status
 from lakefeed.sources import KafkaSource
+from lakefeed.sources.kafka import membership
+from lakefeed.sources.kafka.membership import GroupMember
 from support.kafka import Broker
 from support.ledger import table_ids
+from support.processes import wait_until
 
 
 def committed(broker: Broker, group: str, topic: str) -> dict[int, int]:
     """The group's offsets by partition, as any lag tool asks for them."""
     admin = AdminClient({"bootstrap.servers": broker.address})
     asked = ConsumerGroupTopicPartitions(group)
-    found = admin.list_consumer_group_offsets([asked])[group].result(30).topic_partitions
+    found = admin.list_consumer_group_offsets([asked])[group].result(120).topic_partitions
     return {one.partition: one.offset for one in found if one.topic == topic}
 
 
@@ -124,3 +129,30 @@ def _read_up_to(pipeline: Pipeline, positions: dict[str, int]) -> None:
     columns = handle.columns()
     assert columns is not None
     handle.create(columns, {f"shop/clicks/{name}": at - 1 for name, at in positions.items()}, {})
+
+
+def test_a_member_of_a_group_is_assigned_the_topics_that_the_driver_reads(
+    broker: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "_TOPICS_EVERY", 0.1)
+    name = topic()
+    for ending in ("-a", "-old", "-7", "-alike"):
+        broker.create_topic(name + ending)
+    # POSIX, whose patterns the client has, knows neither `(?!...)` nor `\d`.
+    pattern = rf"(?!{name}-old$){name}-(a|old|\d)"
+    shared = KafkaSource(brokers=broker.address, topic_pattern=pattern, format=JsonFormat(), group=name)
+
+    def assigned() -> set[str]:
+        topics = [f"{name}{ending}-0" for ending in ("-a", "-old", "-7", "-8", "-alike")]
+        return set(member.own(dict.fromkeys(topics, 0)))
+
+    with closing(GroupMember(shared, "shop", "clicks")) as member:
+        member.wait(threading.Event())
+        assert assigned() == {f"{name}-a-0", f"{name}-7-0"}
+        broker.create_topic(f"{name}-8")
+        wait_until(lambda: f"{name}-8-0" in assigned(), 120, lambda: f"assigned: {assigned()}")
+        for ending in ("-a", "-7", "-8"):
+            broker.delete_topic(name + ending)
+        wait_until(lambda: not assigned(), 120, lambda: f"assigned: {assigned()}")
+        broker.create_topic(f"{name}-7")
+        wait_until(lambda: assigned() == {f"{name}-7-0"}, 120, lambda: f"assigned: {assigned()}")

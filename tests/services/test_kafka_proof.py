@@ -219,11 +219,12 @@ def test_renamed_pipeline_is_refused_by_the_topic_and_a_shared_table_is_proved_w
         "pipeline 'store' would write them a second time.\n"
     )
     assert proof.tables[0].pipelines == ["shop", "store"]
-    assert [one.text for one in proof.tables[0].findings] == [
+    both, repeated = (finding.text for finding in proof.tables[0].findings)
+    assert both.startswith(
         f"pipelines shop and store both feed the table from topic {name}: "
-        f"20 events of partition {name}-0 there twice, offsets 0 to 19",
-        f"clicks/{name}-0: 20 events there twice, the first at 0",
-    ]
+        f"20 events of partition {name}-0 there twice, offsets 0 to 19.\n"
+    )
+    assert repeated == f"clicks/{name}-0: 20 events there twice, the first at 0"
 
 
 def test_topic_of_the_same_name_with_another_id_may_feed_the_table_from_another_pipeline(

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,11 +12,9 @@ from conftest import TopicFactory
 from lakefeed import Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.verify import verify
+from support.forks import run_until_killed
 from support.kafka import Broker
 from support.ledger import assert_each_once, dead_letters, table_ids
-
-RUN = "import sys; from lakefeed import Pipeline; from lakefeed.engine.inline import run_inline; "
-RUN += "run_inline(Pipeline.from_file(sys.argv[1]))"
 
 
 def events(first: int, last: int) -> list[bytes]:
@@ -48,13 +42,10 @@ flush: {{rows: 60}}
     broker.produce(orders, events(0, 100))
     broker.produce(clicks, [*events(1000, 1050), b"broken"])
 
-    killed = subprocess.run(
-        [sys.executable, "-c", RUN, str(file)], env={**os.environ, "LAKEFEED_KILL_AT": point}, timeout=120
-    )
+    run_until_killed(file, point)
     broker.produce(orders, events(100, 110))
     run_inline(Pipeline.from_file(file))
 
-    assert killed.returncode == -signal.SIGKILL
     assert_each_once(range(110), table_ids(tmp_path / "orders"))
     assert_each_once(range(1000, 1050), table_ids(tmp_path / "clicks"))
     assert_each_once([*range(110), *range(1000, 1050)], table_ids(tmp_path / "all"))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from support.command_line import in_process
 from support.kafka import Broker
 from support.lakefeed import Process, run, start
 from support.ledger import assert_each_once, table_ids
@@ -153,20 +154,22 @@ def test_days_of_a_pipeline_that_was_started_before_the_first_event(
         shop.check_at_the_end(process, process.wait())
 
 
+@pytest.mark.usefixtures("spark")
 def test_days_of_a_pipeline_whose_topic_is_missing_then_empty_then_drained(
-    own_broker: Broker, tmp_path: Path
+    own_broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Topics(own_broker, tmp_path, {"orders": "topics: [orders]"})
+    command = in_process(capsys, monkeypatch, "run")
 
-    code, _, said = run("run", str(shop.file))
+    code, _, said = command(shop.file)
     assert code == 1
     assert f"source orders stopped: topic 'orders' does not exist on {own_broker.address}." in said
     assert "Create the topic" in said
 
     own_broker.create_topic("orders")
-    assert run("run", str(shop.file), "--once")[0] == 0
+    assert command(shop.file, "--once")[0] == 0
     shop.send("orders", "orders", 50)
-    assert run("run", str(shop.file), "--once")[0] == 0
+    assert command(shop.file, "--once")[0] == 0
     shop.check()
 
     with start("run", str(shop.file)) as process:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from lakefeed.engine.run_events import FilesCounted
+from lakefeed.engine.run_events import FilesCounted, SourceSeen, TableChanged, TableReached
 from support.watched import Site, WatchedRun, served, shop
 
 PHONE: Any = {"viewport": {"width": 390, "height": 844}}
@@ -103,7 +103,7 @@ def test_numbers_change_while_one_looks_and_an_open_row_stays_open(browser: Brow
 
         run.commit("clicks", "clicks", rows=1_000_000, version=2)
 
-        expect(row.locator("[data-label=rows]")).to_have_text("1.0M", timeout=10_000)
+        expect(row.locator("[data-label=rows]")).to_have_text("1.0M", timeout=60_000)
         expect(row.locator(".more")).to_contain_text("2 at 12:00:00")
         expect(row.locator(".more")).to_be_visible()
 
@@ -128,6 +128,60 @@ def test_one_of_fifty_tables_is_found_and_opened(browser: Browser) -> None:
         page.locator("#table-events_42 summary").click()
 
         expect(page.locator("#table-events_42 .more")).to_contain_text("1 at 12:00:00")
+
+
+def test_the_list_of_fifty_tables_is_in_sight(browser: Browser) -> None:
+    with served(fifty_tables()) as site, looking(browser, site) as page:
+        heading = page.locator("#tables h2").bounding_box()
+
+        assert heading is not None and heading["y"] < 400
+        assert page.locator("#flow svg.wide").is_hidden()
+        page.locator("#flow > summary").click()
+        expect(page.locator("#flow svg.wide")).to_be_visible()
+
+
+def routed_tables() -> WatchedRun:
+    run = WatchedRun(
+        shop(
+            sources={"db": {"type": "generate"}},
+            tables={
+                "all": {"route": "/lake/{_stream}", "from": "db", "metadata": True},
+                "log": {"path": "/lake/log", "from": "db"},
+            },
+        )
+    )
+    run.tell(SourceSeen("db", {"0": 100}))
+    for number in range(45):
+        name = f"all/public.t{number:02}"
+        run.tell(TableChanged(name, f"created at /lake/public.t{number:02}"))
+        run.tell(TableReached(name, "db", {"0": 100 - number}))
+        run.commit(name, "db", rows=number)
+    run.commit("log", "db")
+    return run
+
+
+def test_a_route_is_one_line_that_opens_to_its_tables(browser: Browser) -> None:
+    run = routed_tables()
+    with served(run) as site, looking(browser, site) as page:
+        rows = page.locator("#tables .table").locator("visible=true")
+        expect(rows).to_have_count(2)
+        route = page.locator("#route-all > summary")
+        expect(route).to_contain_text("45 tables")
+        expect(route.locator("[data-label=rows]").first).to_have_text("990")
+        expect(route.locator("[data-label=lag]")).to_have_text("44")
+        assert page.locator("svg.wide g.node title").count() == 4
+        expect(page.locator("#happenings li")).to_have_count(1)
+        expect(page.locator("#happenings")).to_contain_text("the same for 44 other tables")
+
+        route.click()
+        expect(rows).to_have_count(47)
+        page.locator('[id="table-all/public.t07"] > summary').click()
+        expect(page.locator('[id="table-all/public.t07"] .more')).to_contain_text("/lake/public.t07")
+        route.click()
+        page.get_by_label("find a table").fill("t42")
+
+        expect(rows).to_have_count(2)
+        expect(page.locator('[id="table-all/public.t42"]')).to_be_visible()
 
 
 _CUT_OFF = """() => {
@@ -202,7 +256,7 @@ def test_dead_letters_are_grouped_by_table_and_reason_and_open_to_their_payload(
 
         # The group that grows becomes the first; what is open stays open.
         run.letters("clicks", "clicks", 20, code="wrong_type", error="price: not a number")
-        expect(page.locator("#letters-clicks .reason > summary b").first).to_have_text("22", timeout=10_000)
+        expect(page.locator("#letters-clicks .reason > summary b").first).to_have_text("22", timeout=60_000)
         expect(payload).to_be_visible()
         expect(payload).to_have_text('{"user": "***')
 
@@ -258,7 +312,7 @@ def test_a_time_range_is_chosen_and_kept_while_one_looks(browser: Browser, run: 
         page.get_by_role("link", name="6h").click()
         expect(chart).to_have_attribute("aria-label", "rows a second, the last 6 hours")
         run.commit("clicks", "clicks", rows=1_000_000, version=2)
-        expect(page.locator("#table-clicks [data-label=rows]")).to_have_text("1.0M", timeout=10_000)
+        expect(page.locator("#table-clicks [data-label=rows]")).to_have_text("1.0M", timeout=60_000)
 
         expect(chart).to_have_attribute("aria-label", "rows a second, the last 6 hours")
         expect(page.locator(".ranges [aria-current]")).to_have_text("6h")
@@ -273,6 +327,8 @@ def test_a_phone_shows_everything_without_scrolling_sideways(
     with served(shown) as site, looking(browser, site, **PHONE) as page:
         for row in page.locator("#tables > details > summary, .pair details > summary").all()[:4]:
             row.click()
+        if tables == "fifty":
+            page.locator("#flow > summary").click()
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         assert cut_off(page) == []
         expect(page.locator("svg.drawing.narrow")).to_be_visible()
@@ -324,5 +380,5 @@ def test_a_page_whose_run_has_ended_says_so(browser: Browser, run: WatchedRun) -
     with served(run) as site:
         page.goto(site.address)
 
-    expect(page.locator("#state")).to_have_text("the run has ended or cannot be reached", timeout=15_000)
+    expect(page.locator("#state")).to_have_text("the run has ended or cannot be reached", timeout=60_000)
     page.close()

@@ -75,8 +75,10 @@ def test_each_table_that_cannot_be_read_is_told_with_what_repairs_it(
         "-- or give it a primary key, which upsert tables need",
         "public.nothing has REPLICA IDENTITY NOTHING: once it is published, the server refuses every UPDATE "
         "and DELETE of it": "ALTER TABLE public.nothing REPLICA IDENTITY DEFAULT;",
-        "public.fleeting is not in the log: it is unlogged": "ALTER TABLE public.fleeting SET LOGGED;",
-        "public.views is a view: it has no changes of its own": "Name the tables behind it",
+        "public.fleeting is unlogged: its changes are not in the log": "ALTER TABLE "
+        "public.fleeting SET LOGGED;",
+        "public.views is a view: it has no changes of its own": "Name the tables that it reads; "
+        "`exclude` leaves it out.",
         f"there is no table public.ordres in {database}, did you mean 'public.orders'?": "Correct `tables`",
     }
     assert told(look(postgres, database, "sales.*")) == {
@@ -135,7 +137,7 @@ def test_a_source_that_fails_is_not_said_to_be_fine_as_well(
 
     assert [one.state for one in found] == ["fail", "fail"]
     with pytest.raises(SourceError, match=r"did you mean 'public.orders'\?\nCorrect `tables`"):
-        tell_findings("db", look(postgres, database, *names), lambda _: True)
+        tell_findings("db", look(postgres, database, *names), lambda _: True, set())
 
 
 def test_what_a_publication_does_not_cover_is_told(

@@ -10,6 +10,7 @@ import pytest
 from lakefeed import Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.errors import LakefeedError
+from lakefeed.sources.postgres.positions import lsn_number
 from support.postgres import PostgresServer
 from support.postgres_shop import APPEND, LARGE, ORDERS, UPSERT, PostgresShop
 from support.processes import wait_until
@@ -317,7 +318,7 @@ def test_a_table_that_nothing_takes_does_not_hold_the_log_back(shop: PostgresSho
 
     shop.run(tables, "tables: public.*")
 
-    assert confirmed(shop) > before
+    assert lsn_number(confirmed(shop)) > lsn_number(before)
     shop.agrees()
 
 
@@ -328,7 +329,7 @@ def test_a_quiet_database_beside_a_busy_one_is_acknowledged(shop: PostgresShop) 
 
     shop.run(UPSERT)
 
-    assert confirmed(shop) > before
+    assert lsn_number(confirmed(shop)) > lsn_number(before)
 
 
 def test_a_role_that_is_no_superuser_reads_what_it_owns(shop: PostgresShop) -> None:
@@ -418,13 +419,13 @@ def test_a_commit_that_waits_for_a_standby_while_its_chunk_is_read_is_not_lost(t
                 waiting.append(threading.Thread(target=_commit_and_wait, args=(server, database)))
                 waiting[0].start()
                 wait_until(
-                    lambda: bool(server.execute(_IN_SYNC_REP)), 20, lambda: "nobody waits for a standby"
+                    lambda: bool(server.execute(_IN_SYNC_REP)), 120, lambda: "nobody waits for a standby"
                 )
 
         shop.write(BOTH, more="flush: {rows: 40}")
         run_inline(Pipeline.from_file(shop.file), wait_in_a_commit)
         server.execute(_IN_SYNC_REP.replace("SELECT pid", "SELECT pg_cancel_backend(pid)"))
-        waiting[0].join(20)
+        waiting[0].join(120)
         shop.run(BOTH, more="flush: {rows: 40}")
 
         shop.agrees()
@@ -437,3 +438,32 @@ _IN_SYNC_REP = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 def _commit_and_wait(server: PostgresServer, database: str) -> None:
     with server.connect(database, options="-c synchronous_commit=on") as connection:
         connection.execute("INSERT INTO orders VALUES (1000, 'waits', 1, 'n')")
+
+
+def test_the_last_change_of_a_transaction_wins_where_a_column_of_the_table_orders_it(
+    shop: PostgresShop,
+) -> None:
+    shop.execute(
+        "CREATE TABLE stock (id int PRIMARY KEY, at int, v text)", "INSERT INTO stock VALUES (0, 0, '')"
+    )
+    tables = "\n".join(
+        f"  {mode}: {{path: {mode}, from: db, mode: {mode}, keys: id, {more}}}"
+        for mode, more in {
+            "upsert": "sequence_by: at",
+            "history": "sequence_by: at",
+            "deduplicate": "where: _op <> 'delete'",
+        }.items()
+    )
+    shop.run(tables, "tables: public.stock")
+    updates = [f"UPDATE stock SET v = 'change {number}' WHERE id = 1" for number in range(1, 12)]
+    with shop.server.connect(shop.database) as connection, connection.transaction():
+        for one in ["INSERT INTO stock VALUES (1, 7, 'change 0')", *updates]:
+            connection.execute(one.encode())
+    shop.execute("UPDATE stock SET v = 'of the next transaction' WHERE id = 1")
+
+    shop.run(tables, "tables: public.stock")
+
+    assert shop.table("upsert", "id", "v") == [(0, ""), (1, "of the next transaction")]
+    present = [row["v"] for row in shop.rows("history") if row["id"] == 1 and row["valid_to"] is None]
+    assert present == ["of the next transaction"]
+    assert shop.table("deduplicate", "id", "v") == [(0, ""), (1, "change 0")]

@@ -171,12 +171,12 @@ def test_empty_tables_are_read_at_once_for_whoever_looks(
     running.start()
     try:
         wait_until(
-            lambda: "source db: nothing to read, waiting for events" in caplog.text, 60, lambda: caplog.text
+            lambda: "source db: nothing to read, waiting for events" in caplog.text, 120, lambda: caplog.text
         )
         told = status(pipeline)
     finally:
         stop.set()
-        running.join(30)
+        running.join(120)
 
     assert not running.is_alive()
     assert [one.name for one in told.tables] == ["copies/public.orders", "copies/public.users"]

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from lakefeed import LakefeedError, Pipeline
+from lakefeed.engine.batch.plan import spans
 from lakefeed.reports.verify import verify
+from lakefeed.sources import Allowance
+from lakefeed.sources.postgres.client import PostgresClient
+from lakefeed.sources.postgres.positions import ALL_ROWS
+from lakefeed.sources.postgres.source import PostgresSource
 from support.postgres import PostgresServer
 from support.postgres_shop import PostgresShop
 
 TABLES, EVERY = ("a", "b", "c"), 'tables: "public.*"'
 SHAPED = "  copies: {{route: 'lake/{{_stream}}', from: db, mode: upsert, {}}}"
+UPSERT = "  copy: {path: copy, from: db, mode: upsert}"
 BY_KIND = "  copies: {route: 'lake/{kind}', from: db}"
 
 
@@ -60,3 +67,37 @@ def test_rows_that_only_some_tables_of_a_route_have_stop_it_with_what_to_do(shop
     shop.run(BY_KIND, EVERY)
     assert sum(len(shop.rows(f"lake/{path.name}")) for path in (shop.folder / "lake").glob("k*")) == 46
     assert verify(Pipeline.from_file(shop.file)).sound
+
+
+def test_rows_of_one_table_do_not_end_where_another_has_found_another_key(shop: PostgresShop) -> None:
+    pipeline = Pipeline.from_file(shop.write(UPSERT, "tables: public.a"))
+    source = pipeline.sources["db"]
+    assert isinstance(source, PostgresSource)
+    with closing(PostgresClient(source, "shop", "db")) as client:
+        client.begin()
+        start, allowed = client.start(), Allowance(2, 1_000_000)
+        shop.execute("UPDATE a SET v = 0")
+        client.end_earlier({"public.a": start["public.a"] + 1})
+
+        first = client.next_end(start, client.latest(), allowed)
+        assert client.splits(spans(start, first), 1)
+        assert first["public.a"] > start["public.a"] + 1 and first["public.a:rows"] > 0
+        shop.execute("UPDATE a SET v = 1")
+        client.end_earlier({"public.a": first["public.a"] + 1})
+        second = client.next_end(first, client.latest(), allowed)
+        assert client.splits(spans(first, second), 1)
+        assert second == first | {"public.a": first["public.a"] + 1}
+        third = client.next_end(second, client.latest(), allowed)
+        assert third["public.a:rows"] > second["public.a:rows"]
+
+
+def test_a_table_that_has_the_rows_of_one_stream_is_not_read_with_one_that_lacks_them(
+    shop: PostgresShop,
+) -> None:
+    source = Pipeline.from_file(shop.write(UPSERT, "tables: public.a")).sources["db"]
+    assert isinstance(source, PostgresSource)
+    client = PostgresClient(source, "shop", "db")
+    lacks, other = {"public.a": 5, "public.a:rows": 0}, {"public.b": 5, "public.b:rows": 0}
+
+    assert client.strand(lacks) == client.strand(other)
+    assert client.strand(other | {"public.a": 9, "public.a:rows": ALL_ROWS}) != client.strand(lacks)

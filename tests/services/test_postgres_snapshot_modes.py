@@ -69,10 +69,10 @@ def test_only_ends_by_itself_without_once(shop: PostgresShop, tmp_path: Path) ->
         ended.set()
 
     threading.Thread(target=run, daemon=True).start()
-    over = ended.wait(30)
+    over = ended.wait(120)
     stop.set()
 
-    assert over and ended.wait(30)
+    assert over and ended.wait(120)
     shop.agrees()
 
 

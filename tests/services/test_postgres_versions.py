@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lakefeed import Pipeline
 from lakefeed.doctor.services import examine
+from lakefeed.sources.postgres.replication.publication import published_of
 from support.postgres import PostgresServer
 from support.postgres_programs import VERSIONS
 from support.postgres_shop import LARGE, ORDERS, UPSERT, PostgresShop
@@ -42,6 +44,73 @@ def test_rows_and_changes_of_each_version_arrive(version: str, tmp_path: Path) -
         shop.agrees("id, customer, total, note, size")
 
 
+@pytest.mark.parametrize("version", [None, *VERSIONS])
+def test_what_a_publication_has_is_read_without_the_view_that_waits_for_locks(version: str | None) -> None:
+    with PostgresServer(version=version) as server, server.database() as database:
+        number = int(server.version)
+        generated = ("", ", publish_generated_columns = stored") if number >= 18 else ("",)
+        with server.connect(database) as connection:
+            for statement in _TREES:
+                connection.execute(statement.encode())
+            oids = [oid for (oid,) in connection.execute("SELECT oid FROM pg_class")]
+            columns = "attnames::text[], rowfilter" if number >= 15 else "NULL::text[], NULL"
+            newer = _NEWER if number >= 15 else ()
+            wanted = [
+                (what, root, more) for what in (*_ANY, *newer) for root in ("on", "off") for more in generated
+            ]
+            for what, root, more in wanted:
+                connection.execute(
+                    f"CREATE PUBLICATION one {what} WITH (publish_via_partition_root = {root}{more})".encode()
+                )
+                view: Any = connection.execute(
+                    f"SELECT schemaname || '.' || tablename, {columns} FROM pg_publication_tables".encode()
+                )
+                # The server lists generated columns before it publishes any.
+                listed = {
+                    stream: (
+                        names and tuple(name for name in names if number >= 18 or name != "g"),
+                        condition,
+                    )
+                    for stream, names, condition in view
+                }
+                found = published_of(connection, "one", oids)
+                assert {name: (one.columns, one.filter) for name, one in found.items()} == listed, (
+                    what,
+                    root,
+                )
+                assert published_of(connection, "one").keys() == listed.keys()
+                connection.execute("DROP PUBLICATION one")
+
+
+_TREES = (
+    "CREATE SCHEMA other",
+    "CREATE TABLE plain (id int PRIMARY KEY, v text, g int GENERATED ALWAYS AS (id) STORED)",
+    "ALTER TABLE plain ADD w int, DROP v",
+    "CREATE TABLE other.days (id int PRIMARY KEY) PARTITION BY RANGE (id)",
+    "CREATE TABLE day PARTITION OF other.days FOR VALUES FROM (0) TO (10) PARTITION BY RANGE (id)",
+    "CREATE TABLE other.hour PARTITION OF day FOR VALUES FROM (0) TO (5)",
+    "CREATE TABLE parent (id int PRIMARY KEY)",
+    "CREATE TABLE child () INHERITS (parent)",
+    "CREATE UNLOGGED TABLE fleeting (id int)",
+    "CREATE VIEW seen AS SELECT 1 AS x",
+    "CREATE TABLE other.keyless (id int)",
+)
+_ANY = (
+    "FOR ALL TABLES",
+    "FOR TABLE plain, other.days, parent",
+    "FOR TABLE ONLY parent, day",
+    "FOR TABLE other.hour",
+    "FOR TABLE other.days, day, other.hour",
+    "",
+)
+_NEWER = (
+    "FOR TABLES IN SCHEMA other",
+    "FOR TABLES IN SCHEMA public",
+    "FOR TABLE plain, TABLES IN SCHEMA other",
+    "FOR TABLE plain (id) WHERE (id > 3)",
+)
+
+
 def test_a_synchronised_failover_slot_carries_on_at_the_standby(tmp_path: Path) -> None:
     """From PostgreSQL 17 on: no row is lost, doubled or read anew, whichever server is the primary."""
     settings = {"hot_standby_feedback": "on", "sync_replication_slots": "on", "primary_slot_name": "standby"}
@@ -65,12 +134,12 @@ def test_a_synchronised_failover_slot_carries_on_at_the_standby(tmp_path: Path) 
                 shop.run(tables)
                 return standby.execute(_SYNCED) == [(True, False)]
 
-            wait_until(synchronised, 90, lambda: f"the slot does not come:\n{tail(standby.log)}")
+            wait_until(synchronised, 120, lambda: f"the slot does not come:\n{tail(standby.log)}")
             shop.execute("INSERT INTO orders VALUES (6, 'six', 6, 'n')")
             end = primary.execute("SELECT pg_current_wal_flush_lsn()")[0][0]
             wait_until(
                 lambda: standby.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", end)[0][0],
-                60,
+                120,
                 lambda: "the standby does not follow",
             )
 
@@ -78,7 +147,7 @@ def test_a_synchronised_failover_slot_carries_on_at_the_standby(tmp_path: Path) 
             standby.promote()
             shop.server = standby
             wait_until(
-                lambda: not standby.execute("SELECT pg_is_in_recovery()")[0][0], 60, lambda: "not promoted"
+                lambda: not standby.execute("SELECT pg_is_in_recovery()")[0][0], 120, lambda: "not promoted"
             )
             shop.execute("DELETE FROM orders WHERE id = 2")
             shop.run(tables)

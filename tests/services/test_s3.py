@@ -13,8 +13,8 @@ from deltalake import DeltaTable
 from conftest import TopicFactory
 from lakefeed import Pipeline, TableError
 from lakefeed.reports.status import status
+from support.drivers import Drivers
 from support.kafka import Broker
-from support.lakefeed import start
 from support.ledger import assert_each_once, dead_letters, table_ids
 from support.s3 import S3Server
 
@@ -111,7 +111,7 @@ def test_attempt_that_had_to_be_repeated_leaves_no_file_behind(
 
 
 def test_two_pipelines_that_write_one_table_at_the_same_time_lose_nothing(
-    s3: S3Server, bucket: str, tmp_path: Path
+    s3: S3Server, bucket: str, drivers: Drivers, tmp_path: Path
 ) -> None:
     path, names = f"s3://{bucket}/events", ("east", "west")
     table = f"""\
@@ -129,11 +129,9 @@ def test_two_pipelines_that_write_one_table_at_the_same_time_lose_nothing(
         for n, name in enumerate(names, 1)
     ]
 
-    with start("run", str(files[0]), "--once", "--set", "flush.rows=100") as east:
-        with start("run", str(files[1]), "--once", "--set", "flush.rows=100") as west:
-            codes = (east.wait(), west.wait())
-        said = east.stderr
-    assert codes == (0, 0), said
+    both = [drivers.start(file, "flush.rows=100") for file in files]
+    ended = [driver.wait() for driver in both]
+    assert [one.code for one in ended] == [0, 0], ended
 
     delta = DeltaTable(path, storage_options=s3.storage)
     accounts = [json.loads(one["lakefeed"]) for one in delta.history() if "lakefeed" in one]

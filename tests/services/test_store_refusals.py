@@ -24,7 +24,7 @@ from support.object_server import ObjectServer
 from support.s3 import S3Server
 from support.unreliable import Fault, UnreliableStore
 
-SECONDS = 20
+SECONDS = 60
 
 
 def refused(path: str, storage: Mapping[str, str]) -> list[str]:

@@ -61,7 +61,7 @@ class AzuriteServer(ObjectServer):
             "Content-Length": "0",
         }
         url = f"{self.endpoint}/{ACCOUNT}/{name}?restype=container"
-        with urlopen(Request(url, method="PUT", headers=headers), timeout=10):
+        with urlopen(Request(url, method="PUT", headers=headers), timeout=60):
             pass
 
 

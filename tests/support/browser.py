@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from support.debian import chromium
 
@@ -24,9 +24,11 @@ _ARGUMENTS = [
 @contextmanager
 def browsing() -> Iterator[Browser]:
     program, environment = chromium()
+    # Five seconds by default, which a busy machine may need for a page.
+    expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=program, args=_ARGUMENTS, env={**os.environ, **environment}, timeout=60_000
+            executable_path=program, args=_ARGUMENTS, env={**os.environ, **environment}, timeout=180_000
         )
         try:
             yield browser

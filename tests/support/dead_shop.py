@@ -38,6 +38,6 @@ def killed(point: str, *arguments: object) -> None:
         env={**os.environ, "LAKEFEED_KILL_AT": point},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr

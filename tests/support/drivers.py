@@ -14,12 +14,11 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from subprocess import TimeoutExpired
 from typing import Any
 
-from support.processes import spawn
+from support.forks import ended, start
 
-RUN_SECONDS = 120
+RUN_SECONDS = 240
 
 
 @dataclass(frozen=True)
@@ -36,21 +35,21 @@ class Driver:
     def __init__(self, server: Any, file: Path, arguments: tuple[str, ...], env: Mapping[str, str]) -> None:
         self._server = server
         self._log = Path(tempfile.mkstemp(prefix="lakefeed-driver-")[1])
-        self._popen = spawn(
-            [sys.executable, "-m", "support.drivers", str(file), *arguments],
-            stdout=self._log,
+        self._process = start(
+            _main,
+            str(file),
+            *arguments,
             env={
-                **os.environ,
-                "PYTHONPATH": str(Path(__file__).parents[1]),
                 "PYSPARK_GATEWAY_PORT": str(server.getListeningPort()),
                 "PYSPARK_GATEWAY_SECRET": str(server.secret()),
                 **env,
             },
+            log=self._log,
         )
 
     @property
     def running(self) -> bool:
-        return self._popen.poll() is None
+        return self._process.is_alive()
 
     @property
     def said(self) -> str:
@@ -58,33 +57,35 @@ class Driver:
 
     def kill(self) -> None:
         """SIGKILL."""
-        self._popen.kill()
+        self._process.kill()
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self._popen.send_signal(signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._popen.send_signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def terminate(self) -> None:
         """SIGTERM, as a service manager sends it."""
-        self._popen.terminate()
+        self._process.terminate()
 
     def wait(self, timeout: float = RUN_SECONDS) -> Ended:
         """Wait for the end; a driver that does not end in time is killed and fails the test."""
         try:
-            code = self._popen.wait(timeout)
-        except TimeoutExpired:
-            self._popen.kill()
-            self._popen.wait()
-            raise AssertionError(f"a driver did not end within {timeout} s:\n{self.said}") from None
+            code = ended(self._process, timeout)
+        except AssertionError as error:
+            raise AssertionError(f"{error}:\n{self.said}") from None
         finally:
             self._server.shutdown()
-        ended = Ended(code, self.said)
+        said = self.said
         self._log.unlink(missing_ok=True)
-        return ended
+        return Ended(code, said)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
 
 
 class Drivers:
@@ -153,7 +154,3 @@ def _main(file: str, *arguments: str) -> None:
     # Without the end of the interpreter, which would stop the session that others still use.
     sys.stderr.flush()
     os._exit(code)
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

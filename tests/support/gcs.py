@@ -47,7 +47,7 @@ class GcsServer(ObjectServer):
     def create_bucket(self, name: str) -> None:
         headers = {"Content-Type": "application/json"}
         body = json.dumps({"name": name}).encode()
-        with urlopen(Request(f"{self.inner.endpoint}/storage/v1/b?project=test", body, headers), timeout=10):
+        with urlopen(Request(f"{self.inner.endpoint}/storage/v1/b?project=test", body, headers), timeout=60):
             pass
 
     def close(self) -> None:

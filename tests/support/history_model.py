@@ -11,9 +11,15 @@ Row = dict[str, Any]
 class HistoryModel:
     """Every change that has come, and the intervals that they make. Changes are those of `KeyedTable`."""
 
-    def __init__(self, keys: Sequence[str], columns: Sequence[str], tracked: Sequence[str]) -> None:
+    def __init__(
+        self, keys: Sequence[str], columns: Sequence[str], tracked: Sequence[str], *, ties: bool = False
+    ) -> None:
         self.keys, self.columns, self.tracked = keys, columns, tracked
+        self.ties = ties
+        """Whether the later of two changes of one time counts, deletion or not."""
         self.changes: dict[tuple[Any, ...], dict[Any, Row | None]] = {}
+        self.times: dict[tuple[Any, ...], dict[Any, Any]] = {}
+        """By key, and for truncations by no key: the time of each change, where changes have an `at`."""
         self.floors: set[Any] = set()
 
     def apply(self, batch: Iterable[Row]) -> None:
@@ -21,11 +27,14 @@ class HistoryModel:
         for change in batch:
             if change.get("op") == "truncate":
                 self.floors.add(change["seq"])
+                self.times.setdefault((), {})[change["seq"]] = change.get("at")
                 continue
-            known = self.changes.setdefault(tuple(change[name] for name in self.keys), {})
+            key = tuple(change[name] for name in self.keys)
+            known = self.changes.setdefault(key, {})
+            self.times.setdefault(key, {})[change["seq"]] = change.get("at")
             if change.get("op") == "delete":
                 known[change["seq"]] = None
-            elif known.get(change["seq"], change) is not None:
+            elif self.ties or known.get(change["seq"], change) is not None:
                 known[change["seq"]] = {name: change.get(name) for name in self.columns}
 
     def content(self) -> list[Row]:
@@ -33,6 +42,7 @@ class HistoryModel:
         found = []
         for key in sorted(self.changes, key=repr):
             points = self.changes[key] | dict.fromkeys(self.floors)
+            times = self.times.get((), {}) | self.times[key]
             now: Row | None = None
             for at in sorted(points):
                 row = points[at]
@@ -41,8 +51,12 @@ class HistoryModel:
                     continue
                 if now is not None:
                     now["valid_to"] = at
+                    now |= {"valid_to_time": times[at]} if "at" in self.columns else {}
                 now = None if row is None else row | {"valid_from": at, "valid_to": None}
                 if now is not None:
+                    now |= (
+                        {"valid_from_time": times[at], "valid_to_time": None} if "at" in self.columns else {}
+                    )
                     found.append(now)
         return found
 

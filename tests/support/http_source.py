@@ -67,7 +67,7 @@ def append(journal: Journal, stream: str, payloads: list[bytes], **meta: Any) ->
     )
     journal.settled = lambda group: done.set()
     journal.append(made)
-    assert done.wait(30)
+    assert done.wait(120)
     return made
 
 
@@ -81,7 +81,7 @@ def post(
 ) -> tuple[int, dict[str, Any], dict[str, str]]:
     """Send one request; returns the status, the answer and its headers."""
     port = api if isinstance(api, int) else port_of(api)
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     try:
         connection.request(method, path, data, headers or {})
@@ -93,7 +93,7 @@ def post(
         connection.close()
 
 
-def raw(api: Received, data: bytes, seconds: float = 5.0) -> bytes:
+def raw(api: Received, data: bytes, seconds: float = 60.0) -> bytes:
     """Send bytes as they are; returns all that comes until the other side closes, or is silent."""
     with socket.create_connection(("127.0.0.1", port_of(api)), timeout=seconds) as connection:
         connection.sendall(data)

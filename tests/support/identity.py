@@ -54,11 +54,11 @@ class Machine(Server):
         self._log = Path(tempfile.mkstemp(prefix="lakefeed-identity-")[1])
         command = [*command_of("support.identity", server.endpoint), str(port), str(secure)]
         self._process = spawn(command, stdout=self._log)
-        wait_until(self._answers, 30, lambda: f"the door does not answer:\n{tail(self._log)}")
+        wait_until(self._answers, 120, lambda: f"the door does not answer:\n{tail(self._log)}")
 
     def state(self) -> dict[str, Any]:
         """What was handed out, by whom it was asked for, and which of it the store was shown."""
-        with urlopen(self.address + STATE, timeout=10) as answer:
+        with urlopen(self.address + STATE, timeout=60) as answer:
             found: dict[str, Any] = json.loads(answer.read())
             return found
 

@@ -93,7 +93,7 @@ class Worker:
     def end(self) -> None:
         """Stop it as SIGTERM does; raises what has ended it."""
         self.stop.set()
-        self._thread.join(60)
+        self._thread.join(120)
         assert not self._thread.is_alive()
         if self.error is not None:
             raise self.error
@@ -142,7 +142,7 @@ def payloads(*numbers: int, **fields: Any) -> list[bytes]:
     return [json.dumps({"id": number, **fields}).encode() for number in numbers]
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 30) -> None:
+def eventually(holds: Callable[[], bool], seconds: float = 120) -> None:
     """Wait until something holds."""
     until = time.monotonic() + seconds
     while not holds():

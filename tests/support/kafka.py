@@ -13,14 +13,25 @@ from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from support.jars import BROKER, BROKER_LOG, fetch, java
 from support.processes import free_port, spawn, tail, wait_until
 from support.servers import RestartableServer
 
-START_SECONDS = 60
-ANSWER_SECONDS = 30
+START_SECONDS = 180
+ANSWER_SECONDS = 120
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
 
 Payload = bytes | str | None
@@ -82,19 +93,26 @@ class Broker(RestartableServer):
     `lasting` compiles its code as well as Java can, which costs more at its start than a test would gain.
     """
 
-    def __init__(self, max_message_bytes: int = MAX_MESSAGE_BYTES, *, lasting: bool = False) -> None:
+    def __init__(
+        self,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        *,
+        lasting: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="lakefeed-kafka-"))
         self.max_message_bytes = max_message_bytes
         self._lasting = lasting
         self._port = free_port()
-        settings = _SETTINGS.format(
+        text = _SETTINGS.format(
             port=self._port,
             controller_port=free_port(),
             folder=self._folder,
             max_message_bytes=max_message_bytes,
             max_request_bytes=2 * max_message_bytes,
         )
-        (self._folder / "server.properties").write_text(settings)
+        text += "".join(f"{key}={value}\n" for key, value in (settings or {}).items())
+        (self._folder / "server.properties").write_text(text)
         (self._folder / "log4j2.properties").write_text(_LOGGING)
 
     @property
@@ -166,6 +184,13 @@ class Broker(RestartableServer):
         admin = self._admin()
         _done(admin, admin.create_partitions([NewPartitions(name, total)]))
         self._wait_for_partitions(name, total)
+
+    def allow(self, topic: str, *operations: AclOperation) -> None:
+        """Allow these operations on a topic and no others, or all; for a broker with an authorizer."""
+        admin = self._admin()
+        _done(admin, admin.delete_acls([_acl(AclBindingFilter, topic, AclOperation.ANY)]))
+        if operations:
+            _done(admin, admin.create_acls([_acl(AclBinding, topic, one) for one in operations]))
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Lose the oldest events, as retention does."""
@@ -297,6 +322,11 @@ class Broker(RestartableServer):
             return len(partitions) == count and all(partition.leader == 1 for partition in partitions)
 
         wait_until(led, ANSWER_SECONDS, lambda: f"topic {topic} has no {count} partitions that take events")
+
+
+def _acl(kind: type[AclBinding], topic: str, operation: AclOperation) -> AclBinding:
+    everybody = ("User:*", "*", operation, AclPermissionType.ALLOW)
+    return kind(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, *everybody)
 
 
 def _done(admin: AdminClient, answers: Mapping[Any, Future[Any]]) -> None:

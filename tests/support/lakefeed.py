@@ -116,7 +116,7 @@ class Process:
                 process.kill()
             except psutil.NoSuchProcess:
                 continue
-        _, alive = psutil.wait_procs(left, timeout=10)
+        _, alive = psutil.wait_procs(left, timeout=60)
         assert not alive, f"these processes of {self._said} survived SIGKILL: {alive}"
 
     def close(self) -> None:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable
 
 from lakefeed import Pipeline
-from lakefeed.engine.inline import run_inline
+from lakefeed.engine.inline import InlineFlow, run_inline
+from lakefeed.engine.run_events import Watcher, unwatched
+from lakefeed.engine.spark.local_tasks import LocalTasks
+from lakefeed.engine.supervisor import Supervisor
+from lakefeed.handles.tables import Tables
 from lakefeed.reports.found_files import found_files
 from lakefeed.reports.verify import verify
 from lakefeed.sources.files.filter import FileFilter
@@ -39,6 +47,13 @@ class Landing:
         """Write the pipeline file anew."""
         self.file.write_text(FILE.format(path=path, options=options, table=table))
 
+    def moved_to(self, folder: Path) -> Landing:
+        """The same project in another folder."""
+        self.folder.rename(folder)
+        there = copy(self)
+        there.folder, there.file, there.into = folder, folder / "shop.yaml", folder / "in"
+        return there
+
     def put(self, name: str, content: bytes | str, at: float | None = None) -> Path:
         """Write a file, of a given time."""
         file = self.into / name
@@ -51,6 +66,19 @@ class Landing:
     def run(self) -> None:
         """Read what is there now."""
         run_inline(Pipeline.from_file(self.file))
+
+    @contextmanager
+    def running(self, watch: Watcher = unwatched) -> Iterator[None]:
+        """Read what comes until the end of the block."""
+        pipeline, stop = Pipeline.from_file(self.file), threading.Event()
+        flow = InlineFlow(Tables(pipeline), "drops", LocalTasks(), self.folder, watch, once=False)
+        thread = threading.Thread(target=Supervisor(pipeline, [flow], watch, stop).run)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(120)
 
     def rows(self, *columns: str) -> list[Any]:
         """The rows of the table, sorted; of one column, its values."""

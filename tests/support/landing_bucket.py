@@ -77,7 +77,7 @@ class LandingBucket:
             yield
         finally:
             stop.set()
-            thread.join(60)
+            thread.join(120)
 
     def ids(self) -> list[int]:
         """What the table has, sorted."""
@@ -85,7 +85,7 @@ class LandingBucket:
 
     def wait_for(self, *ids: int) -> None:
         """Wait until the table has these."""
-        wait_until(lambda: set(ids) <= set(self.ids()), 90, lambda: f"{self.ids()} and not {ids}")
+        wait_until(lambda: set(ids) <= set(self.ids()), 120, lambda: f"{self.ids()} and not {ids}")
 
     def states(self) -> list[str]:
         """The states of the files, by number."""
@@ -132,4 +132,4 @@ class ToldBucket(LandingBucket):
 
     def wait_for_messages(self, count: int) -> None:
         """Wait until the queue has so many."""
-        wait_until(lambda: self.messages() == count, 90, lambda: f"{self.messages()} and not {count}")
+        wait_until(lambda: self.messages() == count, 120, lambda: f"{self.messages()} and not {count}")

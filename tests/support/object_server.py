@@ -11,7 +11,7 @@ from urllib.request import urlopen
 from support.processes import free_port, spawn, tail, wait_until
 from support.servers import Server
 
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 class ObjectServer(Server):

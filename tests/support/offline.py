@@ -51,7 +51,7 @@ def _run(flow: Flow, tables: Tables, pipeline: Pipeline, source: str, batch: int
     """One run; False when a table was changed and the rest must be read with its new schema."""
     client = source_of(pipeline, source).client(pipeline.name, source)
     opened, failures = flow._start_positions.find(client, flow.assignment.tables)
-    flow._bear(failures)
+    flow._bear(failures, client)
     committer = Committer(tables, source, client.marks(), opened, unwatched)
     try:
         flow._record_starts(opened, committer)

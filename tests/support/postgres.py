@@ -21,7 +21,7 @@ from support.postgres_programs import postgres_programs, postgres_version
 from support.processes import free_port, spawn, tail, wait_until
 from support.servers import STOP_SECONDS, RestartableServer
 
-START_SECONDS = 60
+START_SECONDS = 180
 USER = "postgres"
 
 SETTINGS = {

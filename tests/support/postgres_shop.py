@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,8 @@ from deltalake import DeltaTable
 from lakefeed import Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.reports.verify import verify
+from lakefeed.tables.table import commit_info_of
+from support.forks import run_until_killed
 from support.postgres import PostgresServer
 
 ORDERS = "CREATE TABLE orders (id int PRIMARY KEY, customer text, total numeric(10,2), note text)"
@@ -22,12 +20,6 @@ UPSERT = "  orders: {path: orders, from: db, mode: upsert}"
 APPEND = "  orders: {path: orders, from: db}"
 LARGE = "(SELECT string_agg(md5(i::text), '') FROM generate_series(1, 400) i)"
 """A value that is stored beside its row, and not sent by an update that leaves it alone."""
-_RUN = """
-import sys
-from lakefeed import Pipeline
-from lakefeed.engine.inline import run_inline
-run_inline(Pipeline.from_file(sys.argv[1]))
-"""
 
 
 class PostgresShop:
@@ -69,9 +61,7 @@ tables:
 
     def run_until_killed(self, point: str) -> None:
         """Run the pipeline of the last run in a process that dies at a point, as `files_written:2`."""
-        environment = {**os.environ, "LAKEFEED_KILL_AT": point}
-        done = subprocess.run([sys.executable, "-c", _RUN, str(self.file)], env=environment, timeout=60)
-        assert done.returncode == -signal.SIGKILL
+        run_until_killed(self.file, point)
 
     def rows(self, path: str) -> list[dict[str, Any]]:
         scan = pa.RecordBatchReader.from_stream(DeltaTable(str(self.folder / path)).scan())
@@ -81,6 +71,11 @@ tables:
     def table(self, path: str, *columns: str) -> list[tuple[Any, ...]]:
         """Some columns of a Delta table, in order."""
         return sorted(tuple(row[one] for one in columns) for row in self.rows(path))
+
+    def changes(self, path: str = "orders") -> int:
+        """How many commits have more than a position, which the server's own WAL moves at any time."""
+        history = DeltaTable(str(self.folder / path)).history()
+        return sum(commit_info_of(one).get("kind") != "position" for one in history)
 
     def agrees(self, columns: str = "id, customer, total, note") -> None:
         """The Delta table `orders` is the table of the database."""

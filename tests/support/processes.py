@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from socket import socket
 
@@ -53,12 +55,18 @@ def spawn(
         ).result()
 
 
+# Below the ports that the kernel gives to connections: one of those could take a port before its server does.
+# Each process begins elsewhere, and gives no port twice.
+_ports = iter(random.SystemRandom().sample(range(12_000, 32_000), 20_000))
+
+
 def free_port() -> int:
-    """A loopback port that nobody listens on."""
-    with socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A loopback port that nobody listens on, and that no connection gets."""
+    for port in _ports:
+        with socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port is free")
 
 
 def tail(file: Path, lines: int = 30) -> str:

@@ -1,7 +1,8 @@
-"""Programs that tests need and that come from npm or Go, installed once into the cache."""
+"""Programs that tests need and that come from npm, Go or pip, installed once into the cache."""
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from support.cache import cache, locked
 
 AZURITE = "azurite@3.35.0"
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.55.1"
+SCHEDULERS = Path(__file__).with_name("schedulers.txt")
 INSTALL_SECONDS = 900
 
 
@@ -29,6 +31,21 @@ def azurite() -> list[str]:
 def fake_gcs() -> list[str]:
     """The command of an emulator of Google's cloud storage."""
     return [str(_installed("fake-gcs-server", _go) / "fake-gcs-server")]
+
+
+def schedulers() -> Path:
+    """A folder for PYTHONPATH with Airflow and Dagster.
+
+    They are not packages of `.venv`, as Dagster needs an older version of one that is there.
+    """
+    content = SCHEDULERS.read_bytes() + f"{sys.version_info[:2]}".encode()
+    return _installed(f"schedulers-{hashlib.sha256(content).hexdigest()[:8]}", _pip)
+
+
+def _pip(folder: Path) -> list[str]:
+    # The list is complete: without a resolver and byte code, the installation takes half the time.
+    quick = ["--no-deps", "--no-compile", "--quiet", "--disable-pip-version-check"]
+    return [sys.executable, "-m", "pip", "install", *quick, "--target", str(folder), "-r", str(SCHEDULERS)]
 
 
 def _npm(folder: Path) -> list[str]:
@@ -78,5 +95,6 @@ if __name__ == "__main__":
     try:
         azurite()
         fake_gcs()
+        schedulers()
     except ProgramNotInstalled as error:
         sys.exit(str(error))

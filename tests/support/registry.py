@@ -18,7 +18,7 @@ from support.jars import REGISTRY, fetch, java
 from support.processes import free_port, spawn, tail, wait_until
 
 START_SECONDS = 240
-ANSWER_SECONDS = 30
+ANSWER_SECONDS = 120
 _API = "/apis/ccompat/v7"
 
 

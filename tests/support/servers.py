@@ -10,7 +10,7 @@ from typing import Self
 
 from support.processes import tail
 
-STOP_SECONDS = 30
+STOP_SECONDS = 120
 
 
 class Server:

@@ -66,7 +66,7 @@ class UnreliableStore(Server):
         self.storage = server.storage_through(self._address)
         command = [*command_of("support.unreliable", server.endpoint), str(port)]
         self._process = spawn(command, stdout=self._log)
-        wait_until(self._answers, 30, lambda: f"the proxy does not answer:\n{tail(self._log)}")
+        wait_until(self._answers, 120, lambda: f"the proxy does not answer:\n{tail(self._log)}")
 
     def inject(self, fault: Fault) -> None:
         """Let a fault happen from now on."""
@@ -86,7 +86,7 @@ class UnreliableStore(Server):
         self._ask("DELETE")
 
     def _ask(self, method: str, body: bytes | None = None, path: str = CONTROL) -> bytes:
-        with urlopen(Request(self._address + path, body, method=method), timeout=10) as answer:
+        with urlopen(Request(self._address + path, body, method=method), timeout=60) as answer:
             content: bytes = answer.read()
             return content
 
@@ -133,7 +133,7 @@ class _Door(Door):
                 time.sleep(SLOW_SECONDS)
                 super().take(body)
             case Fault("paused"):
-                wait_until(lambda: not self.faults, 60, lambda: "nobody has healed the door")
+                wait_until(lambda: not self.faults, 120, lambda: "nobody has healed the door")
                 super().take(body)
             case Fault("unconditional"):
                 del self.headers["If-None-Match"]

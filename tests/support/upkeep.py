@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
+from datetime import time as clock_time
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -28,6 +27,7 @@ from lakefeed.tables.write.mode import Change
 from lakefeed.upkeep.jobs import UpkeepJob, jobs_of
 from lakefeed.upkeep.schedule import Schedule
 from lakefeed.upkeep.scheduler import Scheduler, SteadyClock
+from support.forks import ended, start
 
 FIRST_DAY = date(2026, 1, 1)
 _SCHEMA = pa.schema(
@@ -49,8 +49,8 @@ class Told:
 def perform(scheduler: Scheduler, job: UpkeepJob, operation: str) -> None:
     """Do all steps of an operation now, whether or not it is due."""
     steps = scheduler._steps(job, operation)
-    while scheduler._advance(job, operation, steps):
-        pass
+    while (rest := scheduler._advance(job, operation, steps)) is not None:
+        scheduler._stop.wait(rest)
 
 
 class Kept:
@@ -63,6 +63,7 @@ class Kept:
         table: str = "partition_by: [day]",
         clock: SteadyClock | None = None,
         spark: Any = None,
+        columns: str = "",
     ) -> None:
         self.path = folder / "events"
         (folder / "shop.yaml").write_text(
@@ -73,7 +74,7 @@ tables:
   events:
     path: events
     from: clicks
-    schema: {{id: long not null, at: timestamp, day: date}}
+    schema: {{id: long not null, at: timestamp, day: date{columns}}}
 {indent(table, "    ")}
 upkeep: {upkeep}
 """
@@ -135,6 +136,12 @@ upkeep: {upkeep}
         return dict(json.loads(DeltaTable(self.path).history(1)[0]["lakefeed"]))
 
 
+def age_at_noon(day: int) -> str:
+    """An age that ends within the hour after noon of a day, so that a midnight moves no row across it."""
+    noon = datetime.combine(FIRST_DAY + timedelta(days=day), clock_time(12), UTC)
+    return f"{(datetime.now(UTC) - noon) // timedelta(hours=1)}h"
+
+
 def orphan(folder: Path, name: str, age_days: float) -> Path:
     """A data file that no version names, written some days ago."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -154,18 +161,16 @@ def perform_in_a_process(
     kill_when: Callable[[], bool] | None = None,
 ) -> int:
     """Do an operation in a process that is killed, at a point or when something is seen; its exit code."""
-    tests = Path(__file__).resolve().parents[1]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "support.upkeep", str(folder), upkeep, table, operation],
-        env={**os.environ, "PYTHONPATH": str(tests), "LAKEFEED_KILL_AT": kill_at or ""},
-    )
-    deadline = time.monotonic() + 60
-    while process.poll() is None and time.monotonic() < deadline:
-        if kill_when and kill_when():
-            break
+    process = start(_perform, folder, upkeep, table, operation, env={"LAKEFEED_KILL_AT": kill_at or ""})
+    while kill_when and process.is_alive() and not kill_when():
         time.sleep(0.001)
-    process.kill()
-    return process.wait()
+    if kill_when:
+        process.kill()
+    return ended(process)
+
+
+def _perform(folder: Path, upkeep: str, table: str, operation: str) -> None:
+    Kept(folder, upkeep, table).perform(operation)
 
 
 def _rows(ids: Iterable[int], day: int) -> pa.Table:
@@ -173,7 +178,3 @@ def _rows(ids: Iterable[int], day: int) -> pa.Table:
     days = pa.array([FIRST_DAY + timedelta(days=day)] * len(numbers), pa.date32())
     at = days.cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
     return pa.table([numbers, at, days], schema=_SCHEMA)
-
-
-if __name__ == "__main__":
-    Kept(Path(sys.argv[1]), sys.argv[2], sys.argv[3]).perform(sys.argv[4])

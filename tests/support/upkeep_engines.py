@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,16 +33,16 @@ def main(folder: Path) -> None:
     from lakefeed.engine.spark.delta import delta_settings
     from lakefeed.engine.spark.session import own_session
     from support.jars import delta_jars
-    from support.upkeep import FIRST_DAY, Kept
+    from support.upkeep import Kept, age_at_noon
 
-    age = (datetime.now(UTC).date() - FIRST_DAY).days
+    age = age_at_noon(0)
     conf = delta_settings({"spark.jars": ",".join(str(jar) for jar in delta_jars())})
     steps = {}
     with own_session("tests", "local[2]", conf, folder / "spark.log") as session:
         for engine in ("spark", "delta-rs"):
             (folder / engine).mkdir()
             upkeep = (
-                f"{{engine: {engine}, compact: {{min_files: 3}}, delete_after: {{column: at, age: {age}d}}, "
+                f"{{engine: {engine}, compact: {{min_files: 3}}, delete_after: {{column: at, age: {age}}}, "
                 "vacuum: {retain: 1s, allow_short_retention: true}, max_share: 1}"
             )
             kept = Kept(folder / engine, upkeep, "partition_by: [day]\ncluster_by: [id]", spark=session)

@@ -148,7 +148,7 @@ class Site:
             self.address + path, method=method, headers={k.replace("_", "-"): v for k, v in headers.items()}
         )
         try:
-            with urllib.request.urlopen(asked, timeout=10) as got:
+            with urllib.request.urlopen(asked, timeout=60) as got:
                 return Answer(got.status, got.read().decode(), dict(got.headers))
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.read().decode(), dict(error.headers))

@@ -83,3 +83,12 @@ def test_debezium_is_compared_by_rate_and_by_cpu_of_a_change() -> None:
         (pytest.approx(62_500), "rows", pytest.approx(2)),
         (pytest.approx(20), "us CPU", pytest.approx(5)),
     ]
+
+
+@pytest.mark.parametrize("case", ["upsert", "deduplicate", "history", "many-truncate", "deleted"])
+def test_memory_is_measured_in_every_mode(case: str) -> None:
+    import memory
+
+    found = memory.ours(case, 0.0001)
+
+    assert 0 < found["before_mb"] <= found["peak_mb"]

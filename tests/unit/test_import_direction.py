@@ -24,7 +24,8 @@ FLOORS = [
     {"upkeep", "refresh", "reprocess", "reports"},
     {"watch"},
     {"run"},
-    {"background", "testing", "doctor"},
+    {"testing", "doctor"},
+    {"api"},
     {"commands"},
 ]
 

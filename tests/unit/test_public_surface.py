@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +84,27 @@ def test_every_source_and_every_format_can_be_imported_from_its_room(room: str, 
     found = {getattr(module, name) for name in names}
 
     assert found == {connector_class(room, name) for name in connector_types(room)}
+
+
+@pytest.mark.parametrize("room", ["source", "format"])
+def test_every_source_and_every_format_is_listed_for_people_editors_and_type_checkers(room: str) -> None:
+    module = import_module(f"lakefeed.{room}s")
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    source = inspect.getsource(module)
+
+    names = {connector_class(room, name).__name__ for name in connector_types(room)}
+
+    assert names <= set(dir(module))
+    assert {name for name in names if f" import {name} as {name}\n" not in source} == set()
+    assert {name for name in names if f"`{name}`" not in page} == set()
+
+
+def test_a_listing_of_the_sources_and_formats_imports_none_of_them() -> None:
+    loaded = _loaded_by(
+        "import lakefeed.sources, lakefeed.formats; dir(lakefeed.sources), dir(lakefeed.formats)"
+    )
+
+    assert not loaded & {"pyspark", "confluent_kafka", "deltalake", "psycopg", "fastavro"}
 
 
 def test_a_near_name_of_a_source_or_a_format_is_told() -> None:

@@ -1,20 +1,39 @@
 from __future__ import annotations
 
+import io
+import json
+import re
+import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema, write_deltalake
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, TableWriter
-from lakefeed.stores import located, open_store, store_errors, store_path
+from lakefeed.stores import (
+    delete_files,
+    delta_options,
+    drop_files,
+    is_unsafe,
+    listed_objects,
+    located,
+    open_store,
+    parallel_map,
+    store_errors,
+    store_path,
+)
 from lakefeed.stores.location import Bucket, bucket_of
-from lakefeed.stores.objects import _client
+from lakefeed.stores.objects import ObjectFiles, _client
+from lakefeed.tables.log.checkpoint import read_transactions
+from lakefeed.tables.write.keyed.backwards import logged
 from support.s3 import S3Server
 
 ROWS = pa.record_batch({"c": ["a b", "x%y", "u/v", "ü", None], "id": [0, 1, 2, 3, 4]})
@@ -247,3 +266,97 @@ def test_a_file_that_a_log_names_lies_in_the_table_or_anywhere(
 
     assert name == within
     assert isinstance(found, pafs.LocalFileSystem) if store is None else store_path(found) == store
+
+
+def test_the_environment_does_not_turn_conditional_commits_off(
+    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.create_bucket("environment")
+    path, no_retry = "s3://environment/t", CommitProperties(max_commit_retries=0)
+    write_deltalake(path, pa.table({"id": [1, 2]}), storage_options=delta_options(path, s3.storage))
+    monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
+
+    first, second = (DeltaTable(path, storage_options=delta_options(path, s3.storage)) for _ in range(2))
+    first.delete("id = 1", commit_properties=no_retry)
+
+    with pytest.raises(CommitFailedError):
+        second.delete("id = 2", commit_properties=no_retry)
+    assert not is_unsafe(path, s3.storage)
+    assert is_unsafe(path, {**s3.storage, "AWS_S3_ALLOW_UNSAFE_RENAME": "true"})
+
+
+@pytest.mark.parametrize("request_kind", ["delete", "drop", "head", "get"])
+def test_requests_to_an_object_store_run_in_parallel(
+    request_kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store("s3://bucket/table", {"AWS_REGION": "us-east-1"})
+    paths = [f"{number}.parquet" for number in range(8)]
+    # One request at a time would wait here for ever.
+    together = threading.Barrier(4, timeout=120)
+
+    def answer(files: ObjectFiles, path: str) -> pafs.FileInfo:
+        together.wait()
+        return pafs.FileInfo(path, pafs.FileType.File)
+
+    monkeypatch.setattr(ObjectFiles, "delete_file" if request_kind in ("delete", "drop") else "_info", answer)
+
+    if request_kind == "delete":
+        deleted: list[None] = []
+        delete_files(store, paths, lambda: deleted.append(None))
+        assert len(deleted) == 8
+    elif request_kind == "drop":
+        drop_files(store, paths)
+    elif request_kind == "head":
+        assert [info.path for info in store.get_file_info(paths)] == paths
+    else:
+        assert list(parallel_map(store, lambda path: store.get_file_info(path).path, paths)) == paths
+
+
+@pytest.mark.parametrize("read", [read_transactions, logged])
+def test_entries_of_a_log_in_an_object_store_are_read_in_parallel(
+    read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store("s3://bucket/table", {"AWS_REGION": "us-east-1"})
+    together = threading.Barrier(4, timeout=120)
+
+    def answer(files: ObjectFiles, path: str) -> pa.NativeFile:
+        if path.endswith("_last_checkpoint"):
+            raise FileNotFoundError(path)
+        together.wait()
+        return pa.PythonFile(io.BytesIO(b'{"txn": {"appId": "a", "version": 7}}'), "r")
+
+    monkeypatch.setattr(ObjectFiles, "open_input_stream", answer)
+    monkeypatch.setattr(ObjectFiles, "get_file_info_selector", lambda files, selector: [])
+
+    if read is logged:
+        assert logged(store, 7, "shop") == {}
+    else:
+        assert read_transactions(store, 7) == {"a": 7}
+
+
+def test_documented_rule_for_incomplete_uploads_is_accepted(s3: S3Server) -> None:
+    s3.create_bucket("rule")
+    page = Path(__file__).parents[2] / "docs" / "stores.md"
+    (rule,) = re.findall(r"```json\n(.*?)```", page.read_text(), re.DOTALL)
+
+    s3.client.put_bucket_lifecycle_configuration(Bucket="rule", LifecycleConfiguration=json.loads(rule))
+
+    (kept,) = s3.client.get_bucket_lifecycle_configuration(Bucket="rule")["Rules"]
+    assert kept["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
+
+
+@pytest.mark.parametrize("key", ["in//a.json", "in/./a.json", "in/\x7f.json"])
+def test_object_whose_name_cannot_be_read_is_named(s3: S3Server, key: str) -> None:
+    bucket = f"odd-{len(key)}-{ord(key[3])}"
+    s3.create_bucket(bucket)
+    s3.client.put_object(Bucket=bucket, Key=key, Body=b"{}")
+    path = f"s3://{bucket}/in"
+
+    with (
+        pytest.raises(TableError, match=r"an object whose name cannot be read: ") as refused,
+        store_errors(path),
+    ):
+        list(listed_objects(open_store(path, s3.storage)))
+
+    assert key in str(refused.value)
+    assert "\nGive it a name without //" in str(refused.value)

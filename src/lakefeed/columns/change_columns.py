@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lakefeed.text import sql_name
+
 
 @dataclass(frozen=True)
 class ChangeColumns:
@@ -24,8 +26,14 @@ class ChangeColumns:
     """Further columns that are no values of the row."""
     unchanged: str | None = None
     """The column that lists what a change says nothing about; None where placeholders stand for that."""
+    updates: tuple[str, ...] = ()
+    """What `op` says of a row that was there before, and brings no more than the row as it is now."""
+    logged: tuple[str, ...] = ()
+    """Columns for logs of changes: tables that apply changes leave them out."""
     insertion: str = ""
     """What `op` says of a new row, which may have had another key before."""
+    follows_keys: bool = False
+    """Whether changes come in the order of the database, also where a table of it gets another key."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -40,6 +48,7 @@ DEBEZIUM = ChangeColumns(
     ("__sequence",),
     {"__op": "string", "__sequence": "string"},
     others=("__deleted", "__ts_ms"),
+    updates=("u",),
 )
 CHANGE_FEED = ChangeColumns(
     "__op",
@@ -57,15 +66,25 @@ POSTGRES = ChangeColumns(
     {"_op": "string", "_lsn": "long", "_ordinal": "long", "_unchanged": "array<string>"},
     others=("_stream", "_commit_time", "_xid"),
     unchanged="_unchanged",
+    updates=("update",),
     insertion="insert",
+    follows_keys=True,
 )
+
+
+WHOLE_ROW = ("_row",)
+"""The key with `keys: all`: a column with a hash of all values of the row, as the source writes them."""
+ROW_COUNT = "_count"
+"""Beside it: by how many a change makes such rows more or fewer; in a copy, how many there are."""
+WHOLE_ROW_TYPES = {"_row": "string", ROW_COUNT: "long"}
 
 
 def no_key(stream: str) -> str:
     """What to say of a table of a database whose rows nothing tells apart."""
     return (
         f"{stream} has neither a primary key nor an index as its replica identity, so nothing tells its rows "
-        f"apart.\nALTER TABLE {stream} ADD PRIMARY KEY (...); or use `mode: append`."
+        f"apart.\nALTER TABLE {sql_name(stream)} ADD PRIMARY KEY (...); or use `mode: append`, "
+        "or `mode: upsert` with `keys: all`."
     )
 
 

@@ -30,6 +30,15 @@ LARGEST_PRECISION = 38
 MEANT = b"lakefeed.type"
 """The key in a column's metadata, in the table, that says what a string or a list of them is declared as."""
 
+EVENT_NAME = b"lakefeed.name"
+"""The key in a column's metadata, in the table, that holds the other name of its field in the events."""
+
+DECLARED = b"lakefeed.declared"
+"""The key in the metadata of a column, never in the table, that the pipeline file declares."""
+
+NEW = b"lakefeed.new"
+"""The key in the metadata of a field of events, never in the table, that has no column yet."""
+
 DEEPEST = 20
 """How many structs, arrays and maps a column may have inside each other: what every reader bears.
 
@@ -58,6 +67,8 @@ _PLAIN: dict[str, pa.DataType] = {
     "uint32": pa.uint32(),
     "uint64": pa.uint64(),
 }
+_DECLARED = {DECLARED: b"true"}
+_NAMING = (EVENT_NAME, DECLARED, NEW)
 _STORED = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -108,7 +119,18 @@ def column(name: str, text: str) -> pa.Field:
 
 def declared_schema(columns: Mapping[str, str]) -> pa.Schema:
     """The declared schema for the `schema` of a table."""
-    return pa.schema([column(name, text) for name, text in columns.items()])
+    return pa.schema([column(name, text).with_metadata(_DECLARED) for name, text in columns.items()])
+
+
+def event_name(field: pa.Field) -> str:
+    """The name that events have for a column."""
+    name = (field.metadata or {}).get(EVENT_NAME)
+    return str(field.name) if name is None else name.decode()
+
+
+def naming(field: pa.Field) -> dict[bytes, bytes]:
+    """Of a column's metadata, what is about its name."""
+    return {key: value for key, value in (field.metadata or {}).items() if key in _NAMING}
 
 
 def _type(cursor: Cursor, level: int) -> pa.DataType:
@@ -192,7 +214,7 @@ def _struct(cursor: Cursor, level: int) -> pa.DataType:
             raise cursor.error(f"the struct has '{name}' twice", start)
         cursor.expect(":")
         declared = _type(cursor, level)
-        fields.append(pa.field(name, declared, not cursor.take_not_null()))
+        fields.append(pa.field(name, declared, not cursor.take_not_null(), _DECLARED))
         if not cursor.take(","):
             break
     cursor.expect(">")
@@ -214,10 +236,10 @@ def stored(schema: pa.Schema) -> pa.Schema:
 
 
 def _stored_field(field: pa.Field) -> pa.Field:
-    declared = _json_inside(field.type) or (field.metadata or {}).get(MEANT)
-    return pa.field(
-        field.name, stored_type(field.type), field.nullable, metadata={MEANT: declared} if declared else None
-    )
+    known = field.metadata or {}
+    found = {MEANT: _json_inside(field.type) or known.get(MEANT), EVENT_NAME: known.get(EVENT_NAME)}
+    metadata = {key: value for key, value in found.items() if value is not None}
+    return pa.field(field.name, stored_type(field.type), field.nullable, metadata=metadata or None)
 
 
 def _json_inside(kind: pa.DataType) -> str | None:
@@ -239,7 +261,7 @@ def meant(field: pa.Field) -> pa.Field:
     if declared:
         with suppress(ValueError):
             kind = _overlaid(kind, column(field.name, declared.decode()).type)
-    return pa.field(field.name, kind, field.nullable)
+    return pa.field(field.name, kind, field.nullable, naming(field) or None)
 
 
 def _meant_inside(kind: pa.DataType) -> pa.DataType:

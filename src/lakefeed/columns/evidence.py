@@ -156,10 +156,8 @@ def is_quiet(kind: pa.DataType) -> bool:
 
 
 def pruned(columns: Iterable[pa.Field]) -> list[pa.Field]:
-    """The columns with evidence, and of names that differ only by case one."""
-    return one_per_spelling(
-        column.with_type(_pruned_type(column.type)) for column in columns if not is_quiet(column.type)
-    )
+    """The columns with evidence."""
+    return [column.with_type(_pruned_type(column.type)) for column in columns if not is_quiet(column.type)]
 
 
 def _pruned_type(kind: pa.DataType) -> pa.DataType:
@@ -170,13 +168,3 @@ def _pruned_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_map(kind):
         return pa.map_(pa.string(), _pruned_type(kind.item_type))
     return kind
-
-
-def one_per_spelling(columns: Iterable[pa.Field]) -> list[pa.Field]:
-    """The columns, but of those whose names differ only by case just the first in order of code points."""
-    columns = list(columns)
-    first: dict[str, str] = {}
-    for column in columns:
-        folded = column.name.lower()
-        first[folded] = min(first.get(folded, column.name), column.name)
-    return [column for column in columns if first[column.name.lower()] == column.name]

@@ -8,14 +8,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakefeed.columns.column_types import JSON, type_text
+from lakefeed.columns.column_types import JSON, event_name, type_text
 from lakefeed.columns.evidence import Evidence, evidence_of, is_quiet
 from lakefeed.text import counted
 
 _MOST_LINES = 60
+_FIRST_NAME = re.compile(r"`([^`]*)`|[^.\[:]*")
+"""What the message about a value begins with: the name of its field."""
 _FEW = 20
 """Fewer events than these say little about the type of a column."""
 _FATES = {
+    "widen": "becomes a dead letter",
     "dead_letter": "becomes a dead letter",
     "rescue": "goes to the column _rescued",
     "fail": "stops the table",
@@ -84,8 +87,10 @@ def mixed(proposal: pa.Schema, errors: Iterable[str]) -> list[str]:
     `errors` are the messages of refused events: they name columns too.
     """
     odd = [one.column for one in inferred_columns(proposal) if one.odd]
-    named = [error.partition(":")[0] for error in errors]
-    tops = dict.fromkeys(re.split(r"[.\[]", path, maxsplit=1)[0] for path in (*odd, *named))
+    fields = {event_name(one): one.name for one in proposal}
+    named = [found[1] or found[0] for error in errors if (found := _FIRST_NAME.match(error))]
+    tops = dict.fromkeys([re.split(r"[.\[]", path, maxsplit=1)[0] for path in odd])
+    tops |= dict.fromkeys(fields.get(name, name) for name in named)
     return [name for name in tops if name in proposal.names]
 
 

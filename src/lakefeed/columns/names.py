@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
+from itertools import count
 from typing import Annotated
 
 from pydantic import AfterValidator, WithJsonSchema
@@ -64,9 +66,26 @@ def column_name_problem(name: str) -> str | None:
     return f"a column name may not contain {_REFUSED[found]}" if found else None
 
 
+def clean_column_name(name: str) -> str:
+    """The name with `_` in place of each character that no column name may contain; `_` for no name."""
+    return "".join("_" if character in _REFUSED else character for character in name) or "_"
+
+
+def uncleanable(name: str) -> str | None:
+    """Why even the cleaned name of a field is no column name, or None."""
+    return column_name_problem(name if "\0" in name else clean_column_name(name))
+
+
+def free_name(name: str, used: Collection[str]) -> str:
+    """The name, with the first number from 2 on that is free where `used`, in lower case, has the name."""
+    if name.lower() not in used:
+        return name
+    return next(one for number in count(2) if (one := f"{name}_{number}").lower() not in used)
+
+
 def _check_column_name(name: str) -> str:
     if problem := column_name_problem(name):
-        raise ValueError(problem)
+        raise ValueError(problem if uncleanable(name) else f"{problem}; write '{clean_column_name(name)}'")
     return name
 
 

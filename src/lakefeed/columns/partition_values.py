@@ -66,17 +66,20 @@ def value_of(text: str | None, kind: pa.DataType) -> pa.Scalar:
 
 
 def directory_name(column: str, text: str | None) -> str | None:
-    """The name of a partition's directory, such as `day=2026-11-15`; None where none is short enough.
+    """The name of a partition's directory, such as `day=2026-11-15`; None where none is short enough."""
+    name = shortest_name(column, text)
+    return name if len(name.encode()) <= LONGEST_NAME else None
+
+
+def shortest_name(column: str, text: str | None) -> str:
+    """The same however long it is.
 
     Some readers (Polars) take the value from here, so the name holds all of it. What takes more bytes than a
     name has gets its letters as they are, which is a third of the length; most readers bear that too.
     """
     value = NULL_DIRECTORY if text is None else text
     name = f"{quote(column, safe='')}={quote(value, safe='')}"
-    if len(name) <= LONGEST_NAME:
-        return name
-    name = f"{_lettered(column)}={_lettered(value)}"
-    return name if len(name.encode()) <= LONGEST_NAME else None
+    return name if len(name) <= LONGEST_NAME else f"{_lettered(column)}={_lettered(value)}"
 
 
 def _lettered(text: str) -> str:

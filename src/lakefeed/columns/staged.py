@@ -11,18 +11,21 @@ import pyarrow as pa
 OP = "_lakefeed_op"
 """What a change does: one of those below."""
 PARTITION = "_lakefeed_partition"
+"""The partition of the source that it came from, whose offsets and times are in one order."""
 OFFSET = "_lakefeed_offset"
-"""Where it came from: the order of changes that no sequence orders."""
+ORDINAL = "_lakefeed_ordinal"
+"""The offset in the partition, and the place among the changes of one offset, such as those of a
+transaction: the order of changes that no sequence orders."""
 UNCHANGED = "_lakefeed_unchanged"
 """The columns that the change says nothing about; null where it says something about each."""
 
 TIME = "_lakefeed_time"
 """When the event happened, by its source; null where the source tells no time."""
-CLOCK = "_lakefeed_clock"
-"""Whose time that is: the partition of the source. Times of different ones say nothing about each other."""
-
 KEYS = "_lakefeed_keys"
 """The names of the key columns, where events bring them; null where the pipeline file names them."""
+
+FORMER_KEYS = "_lakefeed_former_keys"
+"""The names of the key columns of a change from before the source had another key; else null."""
 
 UPSERT, DELETE, TRUNCATE = 0, 1, 2
 TOMBSTONE = 3
@@ -32,6 +35,11 @@ MOVED = 4
 
 What it says nothing about, it has from the row of the other key.
 """
+UPDATE = 5
+"""An upsert of a row that was there before: where it does not meet `where` any more, it becomes a deletion.
+
+No staged change has it: it is an upsert by then.
+"""
 DELETIONS = (DELETE, TRUNCATE, TOMBSTONE)
 """What brings no row, and may bring no more than a key."""
 
@@ -40,10 +48,11 @@ STAGED = pa.schema(
         (OP, pa.int8()),
         (PARTITION, pa.string()),
         (OFFSET, pa.int64()),
+        (ORDINAL, pa.int64()),
         (UNCHANGED, pa.list_(pa.string())),
         (KEYS, pa.list_(pa.string())),
         (TIME, pa.timestamp("us", "UTC")),
-        (CLOCK, pa.string()),
+        (FORMER_KEYS, pa.list_(pa.string())),
     ]
 )
 

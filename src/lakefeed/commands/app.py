@@ -29,6 +29,7 @@ class _Lakefeed(Group):
         "status",
         "verify",
         "rewind",
+        "rebuild",
         "snapshot",
         "doctor",
         "schema",

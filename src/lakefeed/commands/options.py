@@ -113,3 +113,8 @@ def pairs(given: Iterable[str], option: str) -> dict[str, str]:
 def names(text: str | None) -> list[str]:
     """Column names separated by commas."""
     return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+Everything = Annotated[
+    bool, typer.Option("--all", help="Print every line, also those that are the same for many tables.")
+]

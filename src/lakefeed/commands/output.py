@@ -6,7 +6,7 @@ import base64
 import getpass
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ from typing import Any
 import orjson
 import typer
 
+from lakefeed.commands.folding import fold
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor
+from lakefeed.text import few, pattern_of, without_name
 
 
 @contextmanager
@@ -61,3 +63,22 @@ def operator() -> str:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):
         return f"somebody@{socket.gethostname()}"
+
+
+def skipped_lines(skipped: Mapping[str, Mapping[str, str]], *, everything: bool) -> list[str]:
+    """A line for each stream that is not read, by source, with why and what to do about it.
+
+    What is the same for many streams is one line.
+    """
+    lines = []
+    for source, streams in skipped.items():
+        words = {
+            stream: ". ".join(line.rstrip(".") for line in without_name(stream, text).splitlines())
+            for stream, text in sorted(streams.items())
+        }
+        named = ((stream, pattern_of(stream, text)) for stream, text in words.items())
+        for names, pattern in fold(named, everything=everything):
+            each = "; `--all` shows that of each" if "*" in pattern else ""
+            text = words[names[0]] if len(names) == 1 else f"{pattern}{each}"
+            lines.append(f"{source}: skips {few(names)}: {text}")
+    return lines

@@ -2,37 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import typer
 
 from lakefeed.columns.inferred import inferred_from
-from lakefeed.commands.options import Json, Overrides, PipelineFile
-from lakefeed.commands.output import opened, print_report
+from lakefeed.columns.naming import cleaned_text
+from lakefeed.commands.folding import fold, shared_end
+from lakefeed.commands.options import Everything, Json, Overrides, PipelineFile
+from lakefeed.commands.output import opened, print_report, printable, skipped_lines
 from lakefeed.reports.plan.plan import ROUTE, PlannedPartition, PlannedRun, PlannedTable, plan_run
-from lakefeed.text import counted
+from lakefeed.text import counted, few, pattern_of
 
 
-def plan(file: PipelineFile, overrides: Overrides = None, as_json: Json = False) -> None:
+def plan(
+    file: PipelineFile, overrides: Overrides = None, as_json: Json = False, everything: Everything = False
+) -> None:
     """Show what a run would create, alter and read.
 
     Shows where each source continues and its lag, and warns about likely problems. Changes nothing. The exit
     code is 1 if a run would stop at a table, or if a source does not answer within some seconds: the plan is
-    incomplete then.
+    incomplete then. What is the same for many tables is one line, unless `--all` is given.
     """
     with opened(file, overrides) as (pipeline, redactor):
         found = plan_run(pipeline)
-    print_report(found, _lines(found), redactor, as_json)
+    print_report(found, _lines(found, everything=everything), redactor, as_json)
     if any(found.sources.values()) or any(one.refused for one in found.tables):
         raise typer.Exit(1)
 
 
-def _lines(found: PlannedRun) -> list[str]:
-    lines = [line for one in found.tables for line in _table(one)]
+def _lines(found: PlannedRun, *, everything: bool = True) -> list[str]:
+    lines = _tables(found.tables, everything)
+    lines += skipped_lines(found.skipped, everything=everything)
     errors = [error for error in found.sources.values() if error]
     missing = "The plan is incomplete: the offsets of a source that does not answer are unknown."
     return [*lines, *errors, *([missing] if errors else []), "Nothing was changed."]
 
 
-def _table(one: PlannedTable) -> list[str]:
+def _tables(tables: Sequence[PlannedTable], everything: bool) -> list[str]:
+    """What happens to each table; what is the same for many is told once."""
+    made = [one for one in tables if one.action == "create" and one.columns and not one.refused]
+    metadata = [[column for column in one.columns if column.startswith("_")] for one in made]
+    shared = 0 if everything else shared_end(metadata)
+    blocks = {one.name: _table(one, everything) for one in tables}
+    for one, columns in zip(made[1:], metadata[1:], strict=False) if shared else ():
+        shown, hidden = _columns(one), _columns(replace(one, columns=columns[-shared:]))
+        if shown[-len(hidden) :] == hidden:
+            listing = ", ".join(column.partition(" ")[0] for column in columns[-shared:])
+            at = blocks[one.name].index(shown[0]) + len(shown) - len(hidden)
+            blocks[one.name][at : at + len(hidden)] = [f"    + {listing}, as in {made[0].name}"]
+    named = (
+        (one.name, pattern_of(one.name.partition("/")[2] or one.name, "\n".join(blocks[one.name])))
+        for one in tables
+    )
+    lines = []
+    for names, pattern in fold(named, everything=everything):
+        alike = len(names) > 1
+        first, *rest = pattern.splitlines() if alike else blocks[names[0]]
+        lines += [f"{few(names)}: {first.partition(': ')[2]}" if alike else first, *rest]
+    return lines
+
+
+def _table(one: PlannedTable, everything: bool = True) -> list[str]:
     what = {
         "create": f"create at {one.path}",
         "alter": "alter",
@@ -48,19 +80,23 @@ def _table(one: PlannedTable) -> list[str]:
         lines.append("  columns: those of the query")
     elif one.action == "create" and not one.refused:
         lines.append("  columns: inferred from the first events" + _waiting(one))
+    lines += [f"  {text}" for text in one.widened]
+    lines += [f"  {cleaned_text(one.names)}"] if one.names else []
     lines += [f"  property {name} = {value}" for name, value in one.properties.items()]
     lines += [f"  {one.replaces}"] if one.replaces else []
     lines += [f"  reads {name}: {text}" for name, text in one.reads.items()]
     lines += [f"  the query {one.refresh}"] if one.refresh else []
     for source, partitions in one.resumes.items():
-        lines += [_resume(source, name, at) for name, at in partitions.items()]
-    lines += [f"  {text}" for text in (*one.young, *one.shaping)]
+        places = ((name, _resume(at)) for name, at in partitions.items())
+        lines += [f"  {source} {few(names)}: {at}" for names, at in fold(places, everything=everything)]
+    lines += [f"  {text}" for text in (*one.gone, *one.young, *one.shaping)]
     lines += [f"  {one.way}"] if one.way else []
     if one.sampled_filtered:
         lines.append(f"  of {one.sampled:,} sampled events would be left out: {one.sampled_filtered:,}")
     if one.sampled_dead_letters:
         dead = ", ".join(f"{count:,} {code}" for code, count in one.sampled_dead_letters.items())
         lines.append(f"  of {one.sampled:,} sampled events would be dead letters: {dead}")
+        lines += [f"    {code}: {printable(error)}" for code, error in one.sampled_errors.items()]
     return lines + [f"  warning: {text}" for text in one.warnings]
 
 
@@ -92,7 +128,7 @@ def _columns(one: PlannedTable) -> list[str]:
     return lines
 
 
-def _resume(source: str, name: str, at: PlannedPartition) -> str:
+def _resume(at: PlannedPartition) -> str:
     how = "begins at" if at.begins else "continues at"
     following, end = at.next_place or f"{at.next:,}", at.end_place or f"{at.end:,}"
-    return f"  {source} {name}: {how} {following}, end {end}, lag {at.lag_words or f'{at.lag:,}'}"
+    return f"{how} {following}, end {end}, lag {at.lag_words or f'{at.lag:,}'}"

@@ -17,10 +17,13 @@ import typer
 
 from lakefeed.commands.options import Overrides, PipelineFile
 from lakefeed.commands.options import called as called_as
-from lakefeed.errors import LakefeedError
+from lakefeed.engine.run_events import AllRefused, Committed, DeadLettersWritten, RunEvent, all_of
+from lakefeed.errors import LakefeedError, TableError, UsageError
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.run import run as run_watched
+from lakefeed.sources.files.source import FilesSource
+from lakefeed.text import counted
 from lakefeed.units import format_duration
 from lakefeed.watch.log import start_logging
 from lakefeed.watch.log_lines import LogLines
@@ -28,6 +31,16 @@ from lakefeed.watch.state import RunState
 from lakefeed.watch.terminal import LiveProgress
 
 _log = logging.getLogger("lakefeed")
+
+
+ReadMovedFiles = Annotated[
+    bool,
+    typer.Option(
+        "--yes",
+        help="Read files again that look like files that were read from another folder: `on_move: read` "
+        "for every source of files with `on_move: fail`.",
+    ),
+]
 
 
 class LogFormat(StrEnum):
@@ -54,15 +67,38 @@ def run(
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
+    allow_dead_letters: Annotated[
+        bool,
+        typer.Option(
+            "--allow-dead-letters",
+            help="With --once: exit with 0 also if a table without rows has refused every event.",
+        ),
+    ] = False,
+    fail_on_dead_letters: Annotated[
+        bool,
+        typer.Option(
+            "--fail-on-dead-letters",
+            help="With --once: exit with 3 if there are new dead letters. All rows are written nevertheless.",
+        ),
+    ] = False,
+    yes: ReadMovedFiles = False,
 ) -> None:
     """Run a pipeline until you stop it; Ctrl-C or SIGTERM ends it after the current batch.
 
-    The exit code is 0 then, also with --once: nothing failed, and the next start continues from there.
+    The exit code is 0 then, also with --once: nothing failed, and the next start continues from there. With
+    --once, it is 1 if a table that has no rows refused every event.
     """
+    if not once and (allow_dead_letters or fail_on_dead_letters):
+        option = "--allow-dead-letters" if allow_dead_letters else "--fail-on-dead-letters"
+        raise UsageError(f"{option} has an effect only with --once; add --once, or leave it out")
+    if allow_dead_letters and fail_on_dead_letters:
+        raise UsageError("--allow-dead-letters and --fail-on-dead-letters contradict each other; give one")
     if log_format is LogFormat.json:
         # Warnings about the file are JSON lines, too.
         start_logging(Redactor(), quiet=quiet, json=True)
     pipeline = Pipeline.from_file(file, overrides or ())
+    if yes:
+        pipeline = _reading_moved_files(pipeline)
     run_pipeline(
         pipeline,
         once=once,
@@ -70,7 +106,56 @@ def run(
         log_format=log_format,
         quiet=quiet,
         called=called_as(file, overrides),
+        refused=RefusedEvents(pipeline, fails_on_any=fail_on_dead_letters, allows_all=allow_dead_letters)
+        if once
+        else None,
     )
+
+
+class RefusedEvents:
+    """Counts the dead letters of a run that ends by itself, and decides how it ends."""
+
+    def __init__(self, pipeline: Pipeline, *, fails_on_any: bool, allows_all: bool) -> None:
+        self._file = pipeline.file_argument
+        self._fails_on_any, self._allows_all = fails_on_any, allows_all
+        self._count = 0
+        self._without_rows: dict[str, AllRefused] = {}
+
+    def watch(self, event: RunEvent) -> None:
+        """Count new dead letters, and note tables that refuse everything until they get a row."""
+        match event:
+            case DeadLettersWritten(counts=counts):
+                self._count += sum(counts.values())
+            case AllRefused(table=table):
+                self._without_rows[table] = event
+            case Committed(table=table, rows=rows) if rows:
+                for name in (table, table.partition("/")[0]):
+                    self._without_rows.pop(name, None)
+
+    def end(self) -> None:
+        """Raise TableError, or Exit with 3, where the run has not ended well."""
+        if self._without_rows and not self._allows_all:
+            table, refused = min(self._without_rows.items())
+            raise TableError(
+                f"table {table}: {refused.text}; it has no row yet.\n"
+                f"Look at `lakefeed dead-letters list {self._file}`, correct the file, then type "
+                f"`lakefeed dead-letters replay {self._file} --yes`.\n"
+                "Or add --allow-dead-letters if this is meant."
+            )
+        if self._count and self._fails_on_any:
+            _log.error("%s, and --fail-on-dead-letters is given", counted(self._count, "new dead letter"))
+            raise typer.Exit(3)
+
+
+def _reading_moved_files(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with sources that read files again which they would stop at."""
+    sources = {
+        name: source.model_copy(update={"on_move": "read"})
+        if isinstance(source, FilesSource) and source.on_move == "fail"
+        else source
+        for name, source in pipeline.sources.items()
+    }
+    return pipeline.model_copy(update={"sources": sources})
 
 
 def run_pipeline(
@@ -81,6 +166,7 @@ def run_pipeline(
     log_format: LogFormat | None = None,
     quiet: bool = False,
     called: str = "",
+    refused: RefusedEvents | None = None,
 ) -> None:
     """Run with progress on the terminal, or log lines without one; signals end it well.
 
@@ -94,9 +180,12 @@ def run_pipeline(
     with (
         _ending_in_json() if in_json else nullcontext(),
         redactor.guarding(),
-        _progress(pipeline, state, redactor, stop, called, lines=lines, waits=not once) as progress,
     ):
-        run_watched(pipeline, once=once, master=master, watch=progress.watch, state=state, stop=stop)
+        with _progress(pipeline, state, redactor, stop, called, lines=lines, waits=not once) as progress:
+            watch = all_of(progress.watch, refused.watch) if refused else progress.watch
+            run_watched(pipeline, once=once, master=master, watch=watch, state=state, stop=stop)
+        if refused and not stop.is_set():
+            refused.end()
 
 
 @contextmanager

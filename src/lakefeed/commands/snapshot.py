@@ -10,6 +10,7 @@ from lakefeed.commands.options import DryRun, Overrides, PipelineFile, Yes, noth
 from lakefeed.commands.options import called as called_as
 from lakefeed.commands.run import run_pipeline
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.reports.snapshot_sample import refused_lines
 from lakefeed.reprocess.snapshot import reading_anew
 
 
@@ -26,7 +27,9 @@ def snapshot(
 ) -> None:
     """Read tables of a Postgres source anew; the rows replace what is there in one commit.
 
-    Runs the pipeline once. Stop a run of it before. A table of changes (`mode: append`) keeps its rows and
+    Runs the pipeline once. Stop a run of it before. Without --yes, it reads some rows and says how many of
+    them would become dead letters. Above `dead_letters.stop_above`, or 50% where the file has none, nothing
+    is replaced. A table of changes (`mode: append`) keeps its rows and
     gets a row that says `truncate`, and then all rows.
     """
     pipeline = Pipeline.from_file(file, overrides or ())
@@ -38,6 +41,8 @@ def snapshot(
             f"{one}: {'would be' if only_shown else 'is'} read anew into {', '.join(taken) or 'no table'}"
         )
     if only_shown:
+        for line in refused_lines(again, source, streams):
+            typer.echo(line)
         typer.echo(nothing_changed(dry_run))
         return
     run_pipeline(again, once=True, called=called_as(file, overrides))

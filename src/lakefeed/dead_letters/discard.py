@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass, replace
 
 from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
@@ -16,7 +17,7 @@ from lakefeed.sources import source_of
 from lakefeed.tables.positions import positions_of, replay_id
 
 _ATTEMPTS = 5
-_COLUMNS = ["table", "source", "topic", "partition", "offset"]
+_COLUMNS = ["table", "source", "topic", "partition", "offset", "dead_at"]
 
 
 @dataclass
@@ -37,13 +38,16 @@ class Ahead:
     topic: str | None
     partition: int
     offset: int
+    past: dt.datetime | None = None
+    """Where there is one: letters up to this `dead_at` are of a former table, and are not read again."""
 
     def sql(self) -> str:
         """The condition that the letters ahead meet."""
         topic = "topic IS NULL" if self.topic is None else f"topic = {literal(self.topic)}"
+        newer = f" AND dead_at > {literal(self.past)}" if self.past else ""
         return (
             f'("table" = {literal(self.table)} AND source = {literal(self.source)} AND {topic} '
-            f'AND "partition" = {self.partition} AND "offset" >= {self.offset})'
+            f'AND "partition" = {self.partition} AND "offset" >= {self.offset}{newer})'
         )
 
 
@@ -106,13 +110,13 @@ def _count(
     for batch in read_dead_letters(tables, wanted, _COLUMNS, tables.dead_letters.table.version):
         for row in batch.to_pylist():
             held = borders.get((row["table"], row["source"]))
-            border = None
-            if held is not None:
+            border, past = None, tables.newest_past_letter(row["source"], row["table"])
+            if held is not None and (past is None or row["dead_at"] > past):
                 partition_of = source_of(tables.pipeline, row["source"]).partition_of
                 border = held.get(partition_of(row["topic"], row["partition"]), 0)
             if border is not None and row["offset"] >= border:
                 found.waiting += 1
-                ahead.add(Ahead(row["table"], row["source"], row["topic"], row["partition"], border))
+                ahead.add(Ahead(row["table"], row["source"], row["topic"], row["partition"], border, past))
             else:
                 found.letters += 1
     return found, ahead

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,6 +17,7 @@ from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.form import own_names
 from lakefeed.errors import TableError, UsageError
 from lakefeed.events import ORIGIN, Events
+from lakefeed.formats.refusal import refused_column
 from lakefeed.handles.tables import Tables
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.sources import Source
@@ -24,6 +27,9 @@ from lakefeed.tables.file_rows import conformed
 from lakefeed.tables.log.log import Log
 from lakefeed.text import suggestion
 
+_MOST_SAMPLES = 3
+_MOST_KINDS = 1_000
+"""From so many kinds on, columns are not told apart any more: new fields may have any number of names."""
 _ROWS_AT_A_TIME = 256
 """Payloads may be large: so many are in memory together."""
 
@@ -60,6 +66,11 @@ class DeadLetterFilter:
         parts += [f"dead_at < {literal(self.until)}"] if self.until else []
         return " AND ".join(parts)
 
+    @property
+    def columns(self) -> set[str]:
+        """The columns by which dead letters are chosen."""
+        return {*self._equal(), *(["dead_at"] if self.since or self.until else [])}
+
     def _equal(self) -> dict[str, str | int]:
         names = [field.name for field in fields(self) if field.name not in ("since", "until")]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -84,7 +95,8 @@ def read_dead_letters(
     if log is None:
         return
     names = list(columns or DEAD_LETTER_SCHEMA.names)
-    needed = [name for name in DEAD_LETTER_SCHEMA.names if name != "payload" or name in names]
+    asked = {*names, *wanted.columns, "pipeline"}
+    needed = [name for name in DEAD_LETTER_SCHEMA.names if name in asked]
     stored = own_names(needed, ingest=tables.pipeline.dead_letters.form != "lakefeed")
     own = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in needed])
     files = log.snapshot(log.newest if version is None else version).files
@@ -125,7 +137,25 @@ class DeadLetterEvents(Events):
         streams, numbers = (self._origin.column(name).to_pylist() for name in ("stream", "partition"))
         self._partitions = list(map(source.partition_of, streams, numbers))
         self.stream = streams[0] if len(set(streams)) == 1 else None
+        self.typed_rows = source.types_by_stream
         self.payloads = letters.column("payload").to_pylist()
+
+    def payloads_for(self, columns: pa.Schema) -> Sequence[bytes | None]:
+        """The rows as today's options of their source write them."""
+        origins = self._origin.drop_columns(["timestamp"]).to_pylist()
+        return [
+            payload and self._source.row_again(payload, columns, origin)
+            for payload, origin in zip(self.payloads, origins, strict=True)
+        ]
+
+    def lacking(self, columns: Collection[str]) -> Mapping[int, str]:
+        """Looks at the names in each row."""
+        found: dict[int, str] = {}
+        for at, payload in enumerate(self.payloads if self.typed_rows and columns else ()):
+            names = orjson.loads(payload).keys() if payload else columns
+            if lost := next((name for name in columns if name not in names), None):
+                found[at] = lost
+        return found
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """Where they came from, as their letters say."""
@@ -137,37 +167,53 @@ class DeadLetterEvents(Events):
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many of each partition."""
-        chosen = self._partitions if rows is None else [self._partitions[row] for row in rows]
-        return Counter(chosen)
+        return Counter(self._chosen(rows))
+
+    def partitions(self, rows: Sequence[int] | None = None) -> pa.Array:
+        """The partition of each."""
+        return pa.array(self._chosen(rows), pa.string())
+
+    def _chosen(self, rows: Sequence[int] | None) -> list[str]:
+        return self._partitions if rows is None else [self._partitions[row] for row in rows]
 
 
 @dataclass
 class DeadLetterSummary:
-    """Dead letters that have table, source, stage and code in common."""
+    """Dead letters of one table and source with the same reason."""
 
     table: str
     source: str
     stage: str
     code: str
+    column: str | None
+    """The column that refused a value; None where the reason is about no column."""
+    past: bool
+    """Whether they are of a former table of that name, so that a replay leaves them."""
     letters: int
     first: dt.datetime
     last: dt.datetime
-    example: str
+    samples: list[str]
+    """Some of their messages, which differ."""
 
 
 def summaries(tables: Tables, wanted: DeadLetterFilter) -> list[DeadLetterSummary]:
     """What kinds of dead letters there are, the most frequent first."""
+    if tables.dead_letters.look() is None:
+        return []
     columns = ["table", "source", "stage", "code", "dead_at", "error"]
-    found: dict[tuple[str, ...], DeadLetterSummary] = {}
+    found: dict[tuple[str, str, str, str, str | None, bool], DeadLetterSummary] = {}
+    newest_past = cache(tables.newest_past_letter)
     for batch in read_dead_letters(tables, wanted, columns):
         for row in batch.to_pylist():
-            key = (row["table"], row["source"], row["stage"], row["code"])
-            at, known = row["dead_at"], found.get(key)
-            if known is None:
-                found[key] = DeadLetterSummary(*key, 1, at, at, row["error"])
-                continue
-            known.letters += 1
-            known.first, known.last = min(known.first, at), max(known.last, at)
+            at, error, past = row["dead_at"], row["error"], newest_past(row["source"], row["table"])
+            column = refused_column(row["stage"], error) if len(found) < _MOST_KINDS else None
+            names = (row["table"], row["source"], row["stage"], row["code"], column)
+            key = (*names, past is not None and at <= past)
+            summary = found.setdefault(key, DeadLetterSummary(*key, 0, at, at, []))
+            summary.letters += 1
+            summary.first, summary.last = min(summary.first, at), max(summary.last, at)
+            if len(summary.samples) < _MOST_SAMPLES and error not in summary.samples:
+                summary.samples.append(error)
     return sorted(found.values(), key=lambda one: -one.letters)
 
 
@@ -183,9 +229,10 @@ def refuse_unknown_table(tables: Tables, table: str | None) -> None:
         raise UsageError(f"--table: there is no table {table!r}{suggestion(table, names)}")
 
 
-def count_dead_letters(tables: Tables) -> int:
-    """How many dead letters the pipeline has, of all tables."""
-    return sum(batch.num_rows for batch in read_dead_letters(tables, DeadLetterFilter(), ["offset"]))
+def count_dead_letters(tables: Tables, wanted: DeadLetterFilter | None = None) -> int:
+    """How many dead letters the pipeline has: those that are wanted, or all of them."""
+    found = read_dead_letters(tables, wanted or DeadLetterFilter(), ["offset"])
+    return sum(batch.num_rows for batch in found)
 
 
 def newest_dead_letters(tables: Tables, wanted: DeadLetterFilter, limit: int) -> pa.Table:

@@ -8,27 +8,30 @@ letters, a process was killed between the two commits; the next one does the res
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import CommitFailedError
 
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
 from lakefeed.dead_letters.form import dead_letter_target, form_of, in_form
-from lakefeed.errors import StoreUnavailable, TableError
+from lakefeed.errors import Fenced, StoreUnavailable, TableError
 from lakefeed.files.parquet import write_files
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
-from lakefeed.stores import store_errors
+from lakefeed.stores import drop_files, store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.positions import replay_id
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
 from lakefeed.tables.write.append import append
-from lakefeed.tables.write.mode import Change
+from lakefeed.tables.write.mode import Change, Reloads
 
+MICROSECOND = dt.timedelta(microseconds=1)
 _ATTEMPTS = 5
 
 Identity = tuple[str, str | None, int, int, int]
@@ -91,6 +94,78 @@ def members(groups: Iterable[DeadLetterGroup]) -> Iterator[Identity]:
         yield from ((source, topic, partition, dead_at, offset) for offset in offsets)
 
 
+class FormerOffsets(NamedTuple):
+    """Offsets of a source whose rows and dead letters a reload has replaced, without the last one."""
+
+    source: str
+    first: int
+    end: int
+
+    def sql(self) -> str:
+        """The condition that their dead letters meet."""
+        return f'(source = {literal(self.source)} AND "offset" >= {self.first} AND "offset" < {self.end})'
+
+
+def former_offsets(order: Mapping[str, Any]) -> list[FormerOffsets]:
+    """Those of a commit by its commit info; none of a commit that has reloaded nothing."""
+    spans = [span for own in (order.get("reloaded") or {}).get("files", {}).values() for span in own]
+    return [FormerOffsets(order["source"], *span) for span in spans]
+
+
+def order_to_settle(tables: Tables, handle: TableHandle, reloads: Reloads) -> dict[str, int]:
+    """What the commit of a reload increments, where it leaves dead letters to be deleted; see `reconcile`."""
+    name, dead_letters = tables.pipeline.name, tables.dead_letters.look()
+    if dead_letters is None:
+        return {}
+    with tables.dead_letters.lock:
+        dead_letters.refresh()
+        settled = dead_letters.transactions.get(replay_id(name, handle.name), 0)
+    return {replay_id(name): settled} if former_dead_letters(tables, handle, reloads) else {}
+
+
+def former_dead_letters(tables: Tables, handle: TableHandle, reloads: Reloads) -> int:
+    """How many dead letters of a table a reload replaces."""
+    return count_former(tables, reloads.source, handle.id.table, reloads.former)
+
+
+def remove_former(tables: Tables, source: str, table: str, former: Sequence[tuple[int, int]]) -> int:
+    """Delete the dead letters of former offsets of files that a table has not read; how many they were.
+
+    Where a table has read them, the commit that replaces its rows orders the deletion: see `reconcile`.
+    """
+    name, spans = tables.pipeline.name, [FormerOffsets(source, *span) for span in former]
+    if not spans:
+        return 0
+    with tables.dead_letters.lock:
+        dead_letters = tables.dead_letters.open(name)
+        if dead_letters is None:
+            return 0
+        for _ in range(_ATTEMPTS):
+            count = count_former(tables, source, table, former)
+            commit_info = {"pipeline": name, "table": table, "kind": "reloaded", "letters": count}
+            if not count or remove(dead_letters, _condition(tables, table, spans), commit_info, {}, count):
+                return count
+            dead_letters.refresh()
+    raise StoreUnavailable(f"{tables.dead_letters.path}: other writers keep changing the dead letters.")
+
+
+def count_former(tables: Tables, source: str, table: str, former: Sequence[tuple[int, int]]) -> int:
+    """How many dead letters a table has of former offsets of files."""
+    spans = [FormerOffsets(source, *span) for span in former]
+    return sum(batch.num_rows for batch in _of_offsets(tables, table, spans)) if spans else 0
+
+
+def _of_offsets(tables: Tables, table: str, former: Sequence[FormerOffsets]) -> Iterator[pa.RecordBatch]:
+    """The dead letters of a table that there are of these offsets, which are of one source."""
+    wanted = DeadLetterFilter(table=table, source=former[0].source)
+    for batch in read_dead_letters(tables, wanted, IDENTITY_COLUMNS):
+        offsets = batch.column("offset").to_numpy()
+        mask = np.zeros(len(offsets), np.bool_)
+        for span in former:
+            mask |= (offsets >= span.first) & (offsets < span.end)
+        yield batch.filter(pa.array(mask))
+
+
 def reconcile(tables: Tables, handle: TableHandle) -> bool:
     """Do what the table's last replay or rewind has left to do; False where nothing was left.
 
@@ -123,7 +198,10 @@ def unreconciled(tables: Tables, handle: TableHandle) -> frozenset[Identity]:
     if ordered is None or dead_letters.transactions.get(replay_id(name, handle.name), 0) >= ordered:
         return frozenset()
     order = _order(handle, name, ordered)
-    return frozenset(() if order["kind"] == "rewind" else members(from_commit_info(order["letters"])))
+    if former := former_offsets(order):
+        batches = _of_offsets(tables, handle.id.table, former)
+        return frozenset(one for batch in batches for one in identities(batch))
+    return frozenset(members(from_commit_info(order["letters"])) if order["kind"] == "replay" else ())
 
 
 def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordered: int) -> bool:
@@ -132,8 +210,15 @@ def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordere
     # Letters of a route are of all its tables.
     commit_info: dict[str, Any] = {"pipeline": tables.pipeline.name, "table": handle.id.table}
     key = replay_id(tables.pipeline.name, handle.name)
+    if order["kind"] == "rebuild":
+        return _replace_all(tables, handle, dead_letters, order, {key: ordered})
     if order["kind"] == "rewind":
         return _return(tables, dead_letters, order, commit_info, {key: ordered})
+    if former := former_offsets(order):
+        there = sum(batch.num_rows for batch in _of_offsets(tables, handle.id.table, former))
+        commit_info |= {"kind": "reloaded", "letters": there}
+        condition = _condition(tables, handle.id.table, former)
+        return remove(dead_letters, condition, commit_info, {key: ordered}, there)
     groups = from_commit_info(order["letters"])
     there = _count(tables, handle.id.table, groups)
     commit_info |= {"kind": "replayed", "letters": there}
@@ -154,8 +239,7 @@ def remove(
     """
     if not count:
         expected = {name: dead_letters.transactions.get(name) for name in transactions}
-        append(dead_letters, Change([], transactions, expected, commit_info), retries=_ATTEMPTS)
-        return True
+        return _append(dead_letters, Change([], transactions, expected, commit_info))
     try:
         with store_errors(dead_letters.path):
             dead_letters.alter(
@@ -167,6 +251,17 @@ def remove(
     except CommitFailedError:
         return False
     dead_letters.refresh()
+    return True
+
+
+def _append(dead_letters: LakeTable, change: Change) -> bool:
+    """Commit a change; False where another process has followed the same order first."""
+    try:
+        append(dead_letters, change, retries=_ATTEMPTS)
+    except Fenced as error:
+        if error.untried:
+            drop_files(dead_letters.store, [file.path for file in change.files])
+        return False
     return True
 
 
@@ -184,8 +279,51 @@ def _return(
     files = write_files(store, dead_letter_target(form, sync=tables.dead_letters.sync), rows)
     told = commit_info | {"kind": "returned", "letters": sum(file.rows for file in files)}
     expected = {name: dead_letters.transactions.get(name) for name in transactions}
-    append(dead_letters, Change(files, transactions, expected, told), retries=_ATTEMPTS)
-    return True
+    return _append(dead_letters, Change(files, transactions, expected, told))
+
+
+def _replace_all(
+    tables: Tables,
+    handle: TableHandle,
+    dead_letters: LakeTable,
+    order: dict[str, Any],
+    transactions: dict[str, int],
+) -> bool:
+    """Let the dead letters of a rebuild take the place of those that the table had; False on a conflict.
+
+    The letters go first, and the number is set with those that come: killed in between, it is done again.
+    """
+    pipeline, table = tables.pipeline.name, handle.id.table
+    about = {"pipeline": pipeline, "table": table}
+    conditions, gone = [], 0
+    for source in order["sources"]:
+        past = tables.newest_past_letter(source, table)
+        own = DeadLetterFilter(table=table, source=source, since=past and past + MICROSECOND)
+        conditions.append(f"({own.sql(pipeline)})")
+        gone += sum(batch.num_rows for batch in read_dead_letters(tables, own, ["offset"]))
+    if gone:
+        told = {**about, "kind": "discard", "letters": gone, "reason": "the table was rebuilt"}
+        if not remove(dead_letters, " OR ".join(conditions), told, {}, gone):
+            return False
+    staged = staged_dead_letters(tables, order["dead_letters"], handle)
+    if staged.dead_letters.look() is not None:
+        tail, head = f"/{table}", f"/#table/{table}#"
+        for name, at in staged.dead_letters.table.transactions.items():
+            if (name.endswith(tail) and "#" not in name) or head in name:
+                transactions[name] = max(at, dead_letters.transactions.get(name, -1))
+    form, wanted = form_of(tables), DeadLetterFilter(table=table)
+    rows = (pa.Table.from_batches([in_form(form, one)]) for one in read_dead_letters(staged, wanted))
+    target = dead_letter_target(form, sync=tables.dead_letters.sync)
+    files = write_files(tables.dead_letters.store, target, rows)
+    told = {**about, "kind": "returned", "letters": sum(file.rows for file in files)}
+    expected = {name: dead_letters.transactions.get(name) for name in transactions}
+    return _append(dead_letters, Change(files, transactions, expected, told))
+
+
+def staged_dead_letters(tables: Tables, path: str, handle: TableHandle) -> Tables:
+    """The tables of the pipeline with the dead letters that a rebuild of a table has written."""
+    other = tables.pipeline.dead_letters.model_copy(update={"path": path, "storage": handle.storage})
+    return Tables(tables.pipeline.model_copy(update={"dead_letters": other}))
 
 
 def _gone(tables: Tables, table: str, parts: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
@@ -208,7 +346,7 @@ def _count(tables: Tables, table: str, groups: list[DeadLetterGroup]) -> int:
     return sum(one in wanted for batch in _identified(tables, table, None) for one in identities(batch))
 
 
-def _condition(tables: Tables, table: str, groups: list[DeadLetterGroup]) -> str:
+def _condition(tables: Tables, table: str, groups: Sequence[DeadLetterGroup | FormerOffsets]) -> str:
     of_table = DeadLetterFilter(table=table).sql(tables.pipeline.name)
     return f"{of_table} AND ({' OR '.join(group.sql() for group in groups)})"
 

@@ -12,16 +12,18 @@ import pyarrow as pa
 from lakefeed.doctor.check_result import CheckResult
 from lakefeed.engine.batch.plan import format_of, spans
 from lakefeed.engine.spark.machines import refuse_unshared_disks
-from lakefeed.errors import DataLoss, LakefeedError, TableError
+from lakefeed.engine.start_positions import lost_positions
+from lakefeed.errors import DataLoss, LakefeedError, StreamsLost, TableError
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.formats import Format
+from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.connectors import Connector
 from lakefeed.pipeline.http import port_state
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import Allowance, Source, SourceClient, source_of
-from lakefeed.sources.subscription import refuse_streams
-from lakefeed.text import counted
+from lakefeed.sources.subscription import unfit_streams
+from lakefeed.text import counted, without_name
 
 _TIMEOUT = 5.0
 _MOST_PARTITIONS = 5
@@ -44,7 +46,10 @@ def examine(pipeline: Pipeline) -> Iterator[CheckResult]:
             table: (spec, [pipeline.inputs[one] for one in spec.from_])
             for table, spec in pipeline.tables_of(name).items()
         }
-        yield from source(pipeline.name, name, source_of(pipeline, name), fed)
+        found = list(source(pipeline.name, name, source_of(pipeline, name), fed))
+        yield from found
+        if not any(one.state == "fail" for one in found):
+            yield from _lost(pipeline, name)
 
 
 def spark_master(host: str, number: int) -> CheckResult:
@@ -81,7 +86,10 @@ def source(
         try:
             for one in client.findings():
                 is_told |= one.state == "fail"
-                yield CheckResult(check, one.state, one.text, one.remedy)
+                if one.state == "skip":
+                    yield _skips(check, one.stream or "", one.text, one.remedy)
+                else:
+                    yield CheckResult(check, one.state, one.text, one.remedy)
             yield from _keys(client, tables or {})
             ends = client.latest()
             read = _newest(spec, client, ends)
@@ -105,9 +113,28 @@ def _keys(
 ) -> Iterator[CheckResult]:
     for name, (table, sources) in tables.items():
         try:
-            refuse_streams(client, sources, name, table)
+            unfit = unfit_streams(client, sources, name, table)
         except TableError as error:
             yield CheckResult.of(f"table {name}", error)
+            continue
+        for stream, problem in unfit.items():
+            text, _, remedy = problem.partition("\n")
+            yield _skips(f"table {name}", stream, text, remedy)
+
+
+def _skips(check: str, stream: str, text: str, remedy: str) -> CheckResult:
+    return CheckResult(check, "warn", f"skips {stream}: {without_name(stream, text)}", remedy)
+
+
+def _lost(pipeline: Pipeline, source: str) -> Iterator[CheckResult]:
+    """What tables cannot read on with, of a source that answers."""
+    try:
+        for name, error in lost_positions(Tables(pipeline), source):
+            texts = error.streams.values() if isinstance(error, StreamsLost) else [str(error)]
+            for text in texts:
+                yield CheckResult.of(f"table {name}", DataLoss(text))
+    except LakefeedError as error:
+        yield CheckResult.of(f"source {source}", error)
 
 
 def _newest(spec: Source, client: SourceClient, ends: Offsets) -> pa.RecordBatch | None:

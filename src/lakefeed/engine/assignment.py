@@ -7,21 +7,24 @@ nothing but that: the next flow goes on from the positions in the table's log.
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import ChainMap
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from lakefeed.engine.batch.event_counter import EventCounter
 from lakefeed.engine.batch.refusals import Refusals
-from lakefeed.engine.run_events import SourceTrouble, TableDelayed, Watcher
+from lakefeed.engine.run_events import SourceTrouble, TableDelayed, TableStopped, Watcher
 from lakefeed.errors import LakefeedError
 from lakefeed.events import Offsets, lowest
 from lakefeed.handles.routed_tables import RoutedTables
 from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
-from lakefeed.pipeline.options.route import Key
+from lakefeed.pipeline.options.route import Key, safe_value
 from lakefeed.sources import Membership, SourceClient, source_of
 
+_log = logging.getLogger("lakefeed")
 MAIN = 0
 _MOST_FLOWS = 4
 """Flows of a source among which tables are spread by how far behind they are."""
@@ -47,21 +50,33 @@ class Assignments:
         """Tables that cannot be written; the flows go on without them."""
         self.starts: dict[str, Offsets] = {}
         """Where tables without a position begin: `latest` is asked once."""
+        self.unfit: dict[str, dict[str, str]] = {}
+        """By table the streams that do not fit it and are skipped, with why; found again at each start."""
+        self.lost: dict[str, dict[str, str]] = {}
+        """By table the streams that it cannot read on in this run, with why; it goes on with its others."""
+        self.untaken: dict[str, str] = {}
+        """Streams that could be read and that no table takes, with what to do about it."""
+        self.has_begun = False
+        """Whether a run of a flow has found where its tables begin."""
         self.told: set[str] = set()
-        """New tables whose pending dead letters were told of."""
+        """What a run says once: the names of new tables with pending dead letters, and warnings."""
+        self.ends_seen: Offsets = {}
+        """The last end of each partition, for every client of the run: see `SourceClient.ends_seen`."""
         self.membership: Membership | None = None
         """This process among those that share the partitions of the source, once it has joined them."""
         self.until: Offsets | None = None
         """Where a run that ends by itself ends, for every flow of the source."""
         self.routes = {name: RoutedTables(tables, name) for name in tables.routes if name in fed}
         self.counter = EventCounter()
-        self.refusals = Refusals(source, tables.pipeline.dead_letters.stop_above)
+        self._spec = source_of(tables.pipeline, source)
+        # `lakefeed files list` shows a file by its number.
+        in_words = self._spec.describe_offset if self._spec.reads_files else lambda _: None
+        self.refusals = Refusals(source, tables.pipeline.dead_letters.stop_above, in_words)
         self.near = min(flush.rows, max(1, flush.bytes // _BYTES))
         """Events behind the main flow from which on a table may join it: about a batch."""
         self._rows = flush.rows
         self._fed = fed
-        self._spec = source_of(tables.pipeline, source)
-        self._pipeline = tables.pipeline.name
+        self._pipeline, self._name_file = tables.pipeline.name, tables.pipeline.name_file
         self._lock, self._joining = threading.RLock(), threading.Lock()
         self._holder = dict.fromkeys(fed, MAIN)
         self._feeding: dict[str, int] = {}
@@ -72,6 +87,8 @@ class Assignments:
         self._flows = 1
         self._position: Offsets = {}
         self._recorded: dict[str, dict[Key, Offsets]] = {}
+        self._stopped: dict[TableId, Offsets | None] = {}
+        """Tables of a route that cannot be written, with the positions in their logs; None: not known."""
 
     def join(self, client: SourceClient, stop: threading.Event) -> int:
         """Take part in sharing the partitions, where the source says so; returns the generation.
@@ -229,15 +246,18 @@ class Assignments:
         Empty while one of them is not known; without a partition that one of its tables does not know.
         """
         with self._lock:
-            if set(self._holder) - set(self._recorded):
+            stopped = list(self._stopped.values())
+            if set(self._holder) - set(self._recorded) or None in stopped:
                 return {}
             groups = {name: list(own.values()) for name, own in self._recorded.items()}
             together = lowest(at for group in groups.values() for at in group)
-            return {
+            found = {
                 partition: position
                 for partition, position in together.items()
                 if all(self._knows(name, partition) for name in self.takers(partition, groups))
             }
+            # The source keeps what they have not got.
+            return lowest([found, *filter(None, stopped)]) if found else {}
 
     def _knows(self, table: str, partition: str) -> bool:
         """Whether the log of a table, or those of all tables of a route that take a partition, have it."""
@@ -247,12 +267,52 @@ class Assignments:
 
     def takes(self, stream: str | None) -> bool:
         """Whether some table takes a stream, whichever flow feeds it."""
-        return any(table.takes(stream) for table in self._fed.values())
+        return any(self._reads(name, stream) for name in self._fed)
 
     def takers(self, partition: str, tables: Iterable[str]) -> list[str]:
         """Those among tables that take the stream of a partition."""
         stream = self._spec.stream_of(partition)
-        return [name for name in tables if self._fed[name].takes(stream)]
+        return [name for name in tables if self._reads(name, stream)]
+
+    def left_out_by(self, table: str) -> ChainMap[str, str]:
+        """The streams that a table takes and does not read; the answer follows what is found later."""
+        return ChainMap(self.unfit.setdefault(table, {}), self.lost.setdefault(table, {}))
+
+    def _reads(self, table: str, stream: str | None) -> bool:
+        return self._fed[table].takes(stream) and stream not in self.left_out_by(table)
+
+    def lose(self, table: TableId, stream: str, error: LakefeedError, *, is_open: bool = True) -> None:
+        """Go on without a stream that a table cannot take, or whose table of a route cannot even be opened.
+
+        As with any table that has failed, the source keeps what it has not got.
+        """
+        with self._lock:
+            if stream in self.lost.setdefault(table.table, {}):
+                return
+            self._name_file(error)
+            self.lost[table.table][stream] = str(error)
+            self.failures[f"{table}: {stream}"] = error
+            held = self._recorded.get(table.table, {}).get(table.key)
+            if held or not is_open:
+                self._stopped[table] = held
+        error.reported = True
+        if table.key:
+            self.watch(TableStopped(str(table), str(error)))
+        else:
+            _log.error("%s", error)
+
+    def stream_of(self, table: TableId, client: SourceClient) -> str | None:
+        """The stream that a table of a route takes; None where the source has none of that name any more."""
+        return next((one for one in client.streams() if (safe_value(one),) == table.key), None)
+
+    def left_out(self, client: SourceClient) -> tuple[dict[str, str], dict[str, str]]:
+        """Streams that are skipped, and streams that have stopped while others are read, each with why."""
+        skipped = self.untaken | {stream: text for one in self.unfit.values() for stream, text in one.items()}
+        stopped = {stream: text for one in self.lost.values() for stream, text in one.items()}
+        for stream, finding in client.left_out().items():
+            text = f"{finding.text}\n{finding.remedy}" if finding.remedy else finding.text
+            (stopped if finding.state == "fail" else skipped)[stream] = text
+        return skipped, stopped
 
 
 class Assignment:
@@ -351,11 +411,11 @@ class Assignment:
             return False
         return waiting(client, position, passed) <= self.assignments.near
 
-    def trouble(self, text: str) -> None:
+    def trouble(self, text: str, *, waits: bool = False) -> None:
         """Tell what is being retried: of the source, or of tables that have a flow of their own."""
         told = self.assignments
         if self.is_main:
-            told.watch(SourceTrouble(told.source, text))
+            told.watch(SourceTrouble(told.source, text, waits))
         else:
             for name in self.tables:
                 told.watch(TableDelayed(name, told.source, text))

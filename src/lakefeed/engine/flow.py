@@ -27,6 +27,7 @@ from lakefeed.engine.batch.plan import FlowPlan, format_of
 from lakefeed.engine.evolution import Evolution
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.flow_run import FlowRun, spark_errors
+from lakefeed.engine.followed_types import replaces_all
 from lakefeed.engine.run_events import (
     TableDelayed,
     TableMoved,
@@ -35,12 +36,12 @@ from lakefeed.engine.run_events import (
 )
 from lakefeed.engine.spark.session import has_ended
 from lakefeed.engine.start_positions import StartPositions
-from lakefeed.errors import BatchFailed, Fenced, LakefeedError, Reassigned, TableError
+from lakefeed.errors import BatchFailed, ColumnsLost, Fenced, LakefeedError, Reassigned, TableError
 from lakefeed.events import OffsetRange, Offsets, lowest
 from lakefeed.handles.progress import TableProgress
-from lakefeed.handles.table_plan import TablePlan
+from lakefeed.handles.table_plan import StagedPosition, TableId, TablePlan
 from lakefeed.handles.tables import Tables
-from lakefeed.sources import SourceClient, source_of
+from lakefeed.sources import SourceClient, has_taken_over, source_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -126,13 +127,15 @@ class Flow:
                 closing(spec.client(self._pipeline.name, self.source)) as client,
                 self._assignments.feeding(assignment.number) as self._fed,
             ):
+                client.ends_seen = self._assignments.ends_seen
                 generation = self._assignments.join(client, self.stop)
                 outcome = self._run_once(client, generation)
                 done = self._apply(outcome, client)
         except (Reassigned, Fenced) as error:
-            if self._assignments.membership is None:
+            if self._assignments.membership is None and not has_taken_over(self._pipeline):
                 raise
-            # Another process of the group was faster: the tables say where to go on.
+            # Another process of the group was faster, or the run before this one had a batch under way: the
+            # tables say where to go on.
             _log.debug("%s", error)
             self.stop.wait(_AFTER_OTHERS)
             return False
@@ -149,11 +152,19 @@ class Flow:
         if not self._fed:
             return None
         client.takes = self._assignments.takes  # type: ignore[method-assign]
+        client.goes_on, client.ends = self._assignments.has_begun, self._ends
+        copies = self._start_positions.copies(self._fed)
+        self._bear(copies, client)
+        fed = [name for name in self._fed if TableId(name) not in copies]
+        if not fed:
+            return None
         client.begin()
-        opened, failures = self._start_positions.find(client, self._fed)
+        opened, failures = self._start_positions.find(client, fed)
+        # Before the client looks at its source again: the marks that the positions are of.
+        marks = client.marks()
         if self._ends and opened and self._assignments.until is None:
             self._assignments.until = client.until()
-        self._bear(failures)
+        self._bear(failures, client)
         self.assignment.committed({progress.handle.id: progress.recorded for progress in opened})
         opened = self._without_far(client, opened)
         if not opened:
@@ -163,7 +174,7 @@ class Flow:
         run = self.run_kind(
             client=client,
             committer=Committer(
-                self._tables, self.source, client.marks(), opened, self._watch, self._refusals
+                self._tables, self.source, marks, opened, self._watch, self._refusals, client.lost_columns
             ),
             plan=plan,
             start=lowest(progress.rows_from for progress in opened),
@@ -202,16 +213,20 @@ class Flow:
         known = {partition for progress in opened for partition in progress.rows_from}
         return None if ends is None else {name: at for name, at in ends.items() if name in known}
 
-    def _bear(self, failures: Mapping[str, LakefeedError]) -> None:
+    def _bear(self, failures: Mapping[TableId, LakefeedError], client: SourceClient) -> None:
         """Go on without tables that failed for good, and let another flow try those whose store is away."""
         away: dict[str, LakefeedError] = {}
-        for name, error in failures.items():
+        for table, error in failures.items():
             if not isinstance(error, TableError):
                 raise error
             if error.retryable:
-                away[name] = error
-            else:
-                self.fail(name, error)
+                away[table.table] = error
+            elif isinstance(error, ColumnsLost) and not error.is_only:
+                self._assignments.lose(table, error.stream, error)
+            elif not table.key:
+                self.fail(table.table, error)
+            elif stream := self._assignments.stream_of(table, client):
+                self._assignments.lose(table, stream, error)
         if not away:
             return
         if self.launch is None or not set(self._fed) - set(away) - set(self.failures):
@@ -287,9 +302,12 @@ class Flow:
     def _record_starts(self, opened: list[TableProgress], committer: Committer) -> Outcome | None:
         """Give a table that knows nothing of the source its positions before anything is read.
 
-        An Outcome names the tables that cannot be written.
+        The same for the ends of deleted topics, of which no event will come. An Outcome names the tables that
+        cannot be written.
         """
         for progress in opened:
+            for partition, at in progress.deleted(committer.marks).items():
+                progress.extend(OffsetRange(partition, at, at))
             if progress.handle.exists and not progress.logged:
                 for partition, at in progress.rows_from.items():
                     progress.extend(OffsetRange(partition, at, at), 0, 0)
@@ -299,10 +317,15 @@ class Flow:
     def _plan(self, opened: list[TableProgress]) -> FlowPlan:
         pipeline = self._pipeline
         spec = source_of(pipeline, self.source)
+        for one in opened:
+            one.handle.expect_replacement(is_replaced=replaces_all(one.handle, spec, one.rows_from))
+            one.becomes = one.handle.becomes(one.shape)
         tables = [
             self._routed_plan(progress, opened)
             if progress.handle.name in self._routes
-            else progress.handle.plan(progress.shape, progress.rows_from, progress.pending)
+            else progress.handle.plan(
+                progress.becomes or progress.shape, progress.rows_from, progress.pending
+            )
             for progress in opened
             if not progress.is_routed
         ]
@@ -326,7 +349,7 @@ class Flow:
     def _routed_plan(self, progress: TableProgress, opened: list[TableProgress]) -> TablePlan:
         route = self._routes[progress.handle.name]
         tables = {
-            one.handle.id.key: route.member(one.handle, one.shape, one.rows_from)
+            one.handle.id.key: route.member(one.handle, one.becomes or one.shape, one.rows_from)
             for one in opened
             if one.shape and one.is_routed and one.handle.id.table == progress.handle.name
         }
@@ -336,19 +359,41 @@ class Flow:
         """Change the tables that a batch asked to change; False when a new run must go on from there."""
         if outcome is None:
             return True
-        self._bear(outcome.failures)
-        failures: dict[str, LakefeedError] = {}
+        self._bear(outcome.failures, client)
+        self._find_values(outcome.lacking)
+        failures: dict[TableId, LakefeedError] = {}
         # Another task of the batch may have failed for a table of the same route, which is not here any more.
+        failed = {table.table for table in outcome.failures}
         for table, proposal in sorted(outcome.proposals.items()):
-            if table.table in outcome.failures:
+            if table.table in failed:
                 continue
             try:
-                returned = outcome.returned.get(table)
-                self._evolution.apply(table, proposal, client, outcome.start, self.batches, returned)
+                more = outcome.returned.get(table), outcome.wider.get(table)
+                self._evolution.apply(table, proposal, client, outcome.start, self.batches, *more)
             except TableError as error:
-                failures[table.table] = error
-        self._bear(failures)
+                route = self._routes.get(table.table)
+                failures[table if route and route.by_stream else TableId(table.table)] = error
+        self._bear(failures, client)
         return False
+
+    def _find_values(self, lacking: Mapping[TableId, frozenset[StagedPosition]]) -> None:
+        """Let the next run ask the source for what changes leave out; what it does not have is refused.
+
+        Tables of one route share its front, and each of them is asked for before anything of it is refused.
+        """
+        answers = source_of(self._pipeline, self.source).answers
+        known = {**self._tables.routes, **self._tables.handles}
+        handles = {
+            table: [known[name] for name in dict.fromkeys((str(table), table.table)) if name in known]
+            for table in lacking
+        }
+        asked = {table for table, own in handles.items() if all(one.asks for one in own)}
+        for table, changes in lacking.items():
+            for handle in handles[table]:
+                if answers and table not in asked:
+                    handle.asks = True
+                else:
+                    handle.unknown_changes |= changes
 
     def _folder(self) -> Path:
         """A checkpoint directory for one run.
@@ -367,6 +412,7 @@ class Flow:
 
     def fail(self, table: str, error: LakefeedError) -> None:
         """Go on without a table that cannot be written."""
+        self._pipeline.name_file(error)
         self.failures[table] = error
         error.reported = True
         self._watch(TableStopped(table, str(error)))

@@ -25,8 +25,9 @@ from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.run_events import BatchDone, SourceSeen, Watcher
 from lakefeed.engine.spark.offset_channel import OffsetChannel
 from lakefeed.engine.task.shuffle import JoinTask, join_tasks, replaced
-from lakefeed.errors import BatchFailed, LakefeedError, Reassigned, StoreUnavailable
-from lakefeed.events import OffsetRange, Offsets
+from lakefeed.errors import BatchFailed, LakefeedError, Reassigned, SourceUnavailable, StoreUnavailable
+from lakefeed.events import OffsetRange, Offsets, Reload
+from lakefeed.handles.table_plan import TableId
 from lakefeed.sources import SourceClient
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("lakefeed")
 _RECORD_EVERY = 120.0
 """Seconds after which the positions of tables without rows are recorded; ever more while they get none."""
+_RECORD_REFUSED_EVERY = 10.0
+"""Seconds after which the positions of tables are recorded whose events all become dead letters."""
 _WORTH_RECORDING = 10_000
 """Events that a table has read without getting rows, from which on it says so before a run ends."""
 
@@ -69,13 +72,14 @@ class FlowRun:
         self.channel = OffsetChannel(self.start)
         self.position = dict(self.start)
         """Where the next batch begins, or the one that is in hand has begun."""
-        self._marks = self.client.marks()
+        self._marks = self.committer.marks
         self._planned: list[OffsetRange] = []
+        self._reloads: list[Reload] = []
         self.counter.begin(self._marks)
         self._done = threading.Event()
         self._outcome: Outcome | None = None
         self._failure: BaseException | None = None
-        self._recorded_at = time.monotonic()
+        self._recorded_at = self._refused_at = time.monotonic()
         self._calm = self._is_acknowledged = False
         self._landed_before, self._logged_before = self.assignment.batches, self.committer.committed()
 
@@ -108,7 +112,7 @@ class FlowRun:
             if end is None and self.until is not None and self._is_settled:
                 break
             outcome = self._rest() if end is None else self._batch(self.plan.cut(self.position, end), ends)
-            if outcome.failures or outcome.proposals or outcome.overfull:
+            if outcome.is_unfinished:
                 # The next run reads again what no log holds.
                 outcome.failures |= self.committer.record_positions(_WORTH_RECORDING)
                 return outcome
@@ -127,7 +131,13 @@ class FlowRun:
     def _next_end(self, ends: Offsets) -> Offsets | None:
         """Where the batch ends that is due now; None while none is."""
         allowed = self.limits.allowed(waiting(self.client, self.position, ends))
-        return self.client.next_end(self.position, ends, allowed) if allowed else None
+        try:
+            end = self.client.next_end(self.position, ends, allowed) if allowed else None
+        except SourceUnavailable:
+            # What was read without rows is kept: to read it again would look like progress.
+            self.committer.record_positions()
+            raise
+        return None if end == self.position and self.until is None else end
 
     def _has_changed(self, ends: Offsets) -> bool:
         """Whether the source must be looked at as at a start: other partitions, topics or leaders.
@@ -145,7 +155,7 @@ class FlowRun:
         failures = self._record()
         return Outcome(failures=failures, over=not failures)
 
-    def _record(self) -> dict[str, LakefeedError]:
+    def _record(self) -> dict[TableId, LakefeedError]:
         """Record all positions at the end of a run.
 
         What no log says, the next run reads again: then the batches of this one were no progress, and the
@@ -168,7 +178,8 @@ class FlowRun:
         """The source has answered; an old trouble is over if there is nothing left that could fail again."""
         client = self.client
         name = self.plan.source_name
-        self.watch(SourceSeen(name, seen, client.rows_between, client.outstanding, client.remark))
+        left_out = self.assignment.assignments.left_out(client)
+        self.watch(SourceSeen(name, seen, client.rows_between, client.outstanding, client.remark, *left_out))
         if not self._calm and (not self.after_failure or not waiting(self.client, self.position, ends)):
             self._calm = True
             self.assignment.trouble("")
@@ -186,7 +197,7 @@ class FlowRun:
                 return
             self._shuffle(frame, manifests)
             passing("files_written")
-            self._outcome = self.committer.commit(self._planned, manifests, self._confirm)
+            self._outcome = self.committer.commit(self._planned, manifests, self._confirm, self._reloads)
             passing("batch_committed")
         except BaseException as error:
             self._failure = error
@@ -203,7 +214,7 @@ class FlowRun:
 
     def _shuffle(self, frame: DataFrame, manifests: list[Manifest]) -> None:
         """Let rows of one partition value meet, in tables that ask for it; the files before are deleted."""
-        if any(manifest.error or manifest.overfull for manifest in manifests):
+        if any(manifest.error or manifest.overfull or manifest.ends for manifest in manifests):
             return
         tasks = join_tasks(self.plan, manifests, sum(self.position.values()))
         if not tasks:
@@ -233,6 +244,7 @@ class FlowRun:
         passing("batch_planned")
         self._planned = spans(self.position, end)
         tasks = splits(self.client, self.position, end, self.plan)
+        self._reloads = self.client.reloads(self._planned)
         if not tasks:
             # Its first batch without any task looks like the one that nobody has planned: see `take`.
             raise RuntimeError(f"source {self.plan.source_name} has planned no task for {self._planned}")
@@ -251,6 +263,10 @@ class FlowRun:
             self.limits.shrink()
             self.busy = False
             return outcome
+        if outcome.ends:
+            self.client.end_earlier(outcome.ends)
+            self.busy = False
+            return outcome
         outcome.start, self.position = self.position, dict(end)
         again = self.counter.again(planned, outcome.read)
         self._tell_batch(outcome, again, ends, time.monotonic() - began)
@@ -261,7 +277,7 @@ class FlowRun:
             outcome.failures |= self._record_now_and_then()
         if outcome.failures:
             return outcome
-        if not outcome.proposals:
+        if not outcome.proposals and not outcome.lacking:
             # A batch that a table must change for is no progress: the change may fail for good.
             self.assignment.batches += 1
             self.busy, self._calm = False, True
@@ -285,11 +301,15 @@ class FlowRun:
         self.stop.wait(self.limits.nap)
         return Outcome(failures=self._record_now_and_then())
 
-    def _record_now_and_then(self) -> dict[str, LakefeedError]:
+    def _record_now_and_then(self) -> dict[TableId, LakefeedError]:
         """Record the positions of tables that get no rows, also while the others get some all the time."""
-        if time.monotonic() - self._recorded_at < _RECORD_EVERY:
-            return {}
-        self._recorded_at = time.monotonic()
+        now = time.monotonic()
+        if now - self._recorded_at < _RECORD_EVERY:
+            if now - self._refused_at < _RECORD_REFUSED_EVERY:
+                return {}
+            self._refused_at = now
+            return self.committer.record_refused()
+        self._recorded_at = self._refused_at = now
         self._pass_over()
         failures = self.committer.record_when_due()
         self._acknowledge()

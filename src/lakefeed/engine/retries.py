@@ -23,6 +23,12 @@ _DEFECT_ATTEMPTS = 5
 """The same for a defect, which may have to do with the moment and not with the events."""
 
 
+def spark_output(pipeline: Pipeline) -> Path | None:
+    """The file with the output of the JVM; None where there is none, or the program brought its session."""
+    file = Path(pipeline.state) / pipeline.name / "spark.err"
+    return file if file.exists() and file.stat().st_size else None
+
+
 @dataclass
 class Retries:
     """Counts the failures of one flow since it last came further."""
@@ -47,16 +53,17 @@ class Retries:
         self._failing_since = self._failing_since or time.monotonic()
         self._lost += isinstance(error, BatchFailed)
         self._defects += isinstance(error, Defect)
-        log = Path(self.pipeline.state) / self.pipeline.name / "spark.err"
+        output = spark_output(self.pipeline)
+        see = f"; see {output}" if output else ""
         if self.flow.has_lost_spark:
             raise GaveUp(
-                f"Spark's JVM has exited: it was killed, or it ran out of memory; see {log}.\n"
+                f"Spark's JVM has exited: it was killed, or it ran out of memory{see}.\n"
                 "Start again: the run continues at the positions in the tables."
             ) from error
         if self._defects > _DEFECT_ATTEMPTS:
             raise error
         if self._lost > _BATCH_ATTEMPTS:
-            raise GaveUp(f"{error}\nThe same batch failed {self._lost} times; see {log}.") from error
+            raise GaveUp(f"{error}\nThe same batch failed {self._lost} times{see}.") from error
         if time.monotonic() - self._failing_since > self.pipeline.give_up_after:
             limit = format_duration(self.pipeline.give_up_after)
             raise GaveUp(

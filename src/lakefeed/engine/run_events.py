@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from lakefeed.events import Offsets, Outstanding
 from lakefeed.sources import dense_offsets
+from lakefeed.text import counted
 
 _log = logging.getLogger("lakefeed")
 
@@ -43,6 +44,10 @@ class SourceSeen:
     """The files and bytes that wait between them, of a source of files."""
     remark: str = ""
     """What its owner should know though it is read, with what to do behind a line break."""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    """Streams that are not read, with why, and what to do behind a line break."""
+    stopped: Mapping[str, str] = field(default_factory=dict)
+    """Streams that were read and cannot be read on, in the same words."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class SourceTrouble:
 
     source: str
     text: str
+    waits: bool = False
+    """Whether it lasts until somebody has decided something, and not until `give_up_after`."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,30 @@ class RefusingMany:
 
 
 @dataclass(frozen=True)
+class AllRefused:
+    """All events of the first batch for a table without rows became dead letters."""
+
+    table: str
+    source: str
+    events: int
+    reason: str
+
+    @property
+    def text(self) -> str:
+        """What to report, in a line."""
+        return f"its first batch of {counted(self.events, 'event')} became dead letters, {self.reason}"
+
+
+@dataclass(frozen=True)
+class SequencesFell:
+    """Changes of a database are older than those before, and rows stay as they are; empty when it is over."""
+
+    table: str
+    source: str
+    text: str
+
+
+@dataclass(frozen=True)
 class TableReached:
     """A table has every event of a source before these positions."""
 
@@ -231,6 +262,15 @@ class TableChanged:
     """A table was created, or its schema has changed."""
 
     table: str
+    text: str
+
+
+@dataclass(frozen=True)
+class CopyOutdated:
+    """A table is not the copy of its stream until a command was run; the text says why and which."""
+
+    table: str
+    source: str
     text: str
 
 
@@ -287,6 +327,14 @@ class FilesCounted:
 
 
 @dataclass(frozen=True)
+class UnappliedCounted:
+    """How many changes of the rows of a copy are dead letters, counted in the table of dead letters."""
+
+    table: str
+    changes: int
+
+
+@dataclass(frozen=True)
 class UpkeepDone:
     """An operation of upkeep has changed a table."""
 
@@ -312,16 +360,20 @@ RunEvent = (
     | DeadLettersWritten
     | RowsShaped
     | RefusingMany
+    | AllRefused
+    | SequencesFell
     | TableReached
     | TableDelayed
     | TableMoved
     | TableStopped
     | SchemaInferred
     | TableChanged
+    | CopyOutdated
     | Refreshed
     | RefreshFailed
     | InputsSeen
     | FilesCounted
+    | UnappliedCounted
     | UpkeepDone
 )
 Watcher = Callable[[RunEvent], None]

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from lakefeed.engine.defects import defect_of, kept
 from lakefeed.engine.faultpoints import END_POINT, passing
@@ -18,12 +18,26 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.units import format_duration
 
 _log = logging.getLogger("lakefeed")
+_LOOK = 1.0
+"""Seconds between two looks whether another run receives the events."""
 
 
 class Supervisor:
     """Runs each flow in a thread of its own."""
 
-    def __init__(self, pipeline: Pipeline, flows: list[Flow], watch: Watcher, stop: threading.Event) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        flows: list[Flow],
+        watch: Watcher,
+        stop: threading.Event,
+        receivers: Mapping[str, Callable[[], None]] | None = None,
+    ) -> None:
+        """`receivers` are sources that take events while this process runs, though no table may read them.
+
+        Each has what raises Fenced where another run has taken over.
+        """
+        self._receivers = receivers or {}
         self._pipeline = pipeline
         self._flows = flows
         self._watch = watch
@@ -43,8 +57,10 @@ class Supervisor:
         """Come back when every flow has ended; raise the first error."""
         for flow in list(self._flows):
             self._start(flow)
-        while self._running() and not self._stop.wait(0.1):
-            pass
+        while (running := self._running()) and not self._stop.is_set():
+            # Until it ends: a run of some milliseconds must not take the length of a look.
+            running[0].join(0.1)
+        self._go_on_receiving()
         if self._stop.is_set():
             self._stop_flows()
         self._end_runs()
@@ -52,6 +68,24 @@ class Supervisor:
         if errors:
             # What was shown when it happened must not hide what nobody has seen yet.
             raise min(errors, key=lambda error: getattr(error, "reported", False))
+
+    def _go_on_receiving(self) -> None:
+        """Take events until the end of the run, though all tables have stopped: their senders keep none."""
+        receiving = [name for name in self._receivers if name not in self._stopped]
+        if not receiving or self._stop.is_set():
+            return
+        _log.warning(
+            "every table has stopped; source %s still takes events, which stay in its journal until the "
+            "tables are repaired and the run is started again",
+            ", ".join(receiving),
+        )
+        try:
+            while not self._stop.wait(_LOOK):
+                for name in receiving:
+                    self._receivers[name]()
+        except Fenced as error:
+            self._errors.append(error)
+            self._stop.set()
 
     def _end_runs(self) -> None:
         """Tell tables for which the run has read all that it was to read."""
@@ -170,6 +204,10 @@ class Supervisor:
     def _has_given_up(self, flow: Flow, retries: Retries, error: Exception) -> bool:
         """Wait for the next try; or go on without the tables of a flow, if the others need not care."""
         known = error if isinstance(error, LakefeedError) else defect_of(error)
+        if known.waits and not flow.once:
+            flow.assignment.trouble(str(known), waits=True)
+            flow.stop.wait(retries.wait())
+            return False
         if not known.retryable:
             raise error
         if isinstance(known, Defect):

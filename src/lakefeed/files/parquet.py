@@ -86,7 +86,7 @@ class TableWriter:
         self._target = target
         self._serial = serial or Serial()
         self._path = store_path(store)
-        self._schema = target.schema.remove_metadata()
+        self._schema = _written(target.schema)
         gathers = target.partition_columns or target.sort_by
         self._limit = target.row_group_bytes or (_GATHERED_BYTES if gathers else _ROW_GROUP_BYTES)
         self._waiting: list[pa.RecordBatch] = []
@@ -310,6 +310,14 @@ def _create(store: pafs.FileSystem, path: str, grown: set[Path]) -> pa.NativeFil
         grown |= {each.parent for each in above if not each.exists()}
         above[0].mkdir(parents=True, exist_ok=True)
         return store.open_output_stream(path)
+
+
+def _written(schema: pa.Schema) -> pa.Schema:
+    """The columns that files have: without those of type void, as Spark leaves them out.
+
+    Readers take null for a column that a file lacks, and some refuse the type that Parquet has for it.
+    """
+    return pa.schema([field for field in schema.remove_metadata() if not pa.types.is_null(field.type)])
 
 
 def _typed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

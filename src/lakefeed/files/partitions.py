@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.columns.partition_values import LONGEST_NAME, directory_name, value_text
+from lakefeed.columns.partition_values import LONGEST_NAME, directory_name, shortest_name, value_text
 from lakefeed.errors import TableError
 from lakefeed.events import Refused
 
@@ -23,7 +23,10 @@ Codes = npt.NDArray[np.integer[Any]]
 """For each row, which of some distinct values it has."""
 
 _EMPTY = "expected string not null, got the empty text, which is null in a partition column"
-_LONG = f"expected a text that fits the name of a directory, {LONGEST_NAME} bytes with that of the column"
+_LONG = (
+    f"expected a text that fits the name of a directory, {LONGEST_NAME} bytes with that of the column and "
+    "with special characters as %XX"
+)
 
 
 def split_by_partition(table: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Values, pa.Table]]:
@@ -71,18 +74,19 @@ def without_partition(rows: pa.RecordBatch, schema: pa.Schema, columns: Iterable
                 found[at] = Refused(at, "schema", "missing_value", f"{name}: {_EMPTY}")
         # A byte takes three in a name at most.
         if np.nanmax(sizes, initial=0) > LONGEST_NAME // 3 - len(name.encode()) - 1:
-            for at in _too_long(name, values):
-                found[at] = Refused(
-                    at, "write", "bad_partition", f"{name}: {_LONG}, got {int(sizes[at]):,} bytes"
-                )
+            for at, size in _too_long(name, values):
+                found[at] = Refused(at, "write", "bad_partition", f"{name}: {_LONG}, got {size:,} bytes")
     return found
 
 
-def _too_long(name: str, values: pa.Array) -> list[int]:
+def _too_long(name: str, values: pa.Array) -> list[tuple[int, int]]:
+    """The indexes of texts whose directory would have too long a name, each with the bytes of the name."""
     encoded = values.dictionary_encode()
-    long = [directory_name(name, value) is None for value in encoded.dictionary.to_pylist()]
-    codes = encoded.indices.fill_null(len(long)).to_numpy(zero_copy_only=False)
-    return np.flatnonzero(np.asarray([*long, False])[codes]).tolist()
+    names = [shortest_name(name, value) for value in encoded.dictionary.to_pylist()]
+    sizes = np.asarray([*(len(one.encode()) for one in names), 0])
+    sizes = sizes[encoded.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
+    long = np.flatnonzero(sizes > LONGEST_NAME)
+    return list(zip(long.tolist(), sizes[long].tolist(), strict=True))
 
 
 def _directory_name(column: str, value: str | None) -> str:

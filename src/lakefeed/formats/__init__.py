@@ -11,8 +11,9 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 
 from lakefeed.events import Refused
-from lakefeed.pipeline.connectors import Connector, connector_named
+from lakefeed.pipeline.connectors import Connector, connector_named, connector_names
 from lakefeed.pipeline.options.evolve import NewColumn, TypeChange
+from lakefeed.pipeline.options.names import Names
 from lakefeed.pipeline.options.registry import Registry
 from lakefeed.units import Size
 
@@ -62,7 +63,7 @@ class Rules:
 
     A type change is a value that does not fit its column:
 
-    - `dead_letter`, `fail`: its payload is refused, with one of `refusal.TYPE_CHANGES`
+    - `dead_letter`, `fail`, `widen`: its payload is refused, with one of `refusal.TYPE_CHANGES`
     - `rescue`: it goes into `rescued`, and its column is null there; of nested values, the smallest field of
       a struct that holds it. A column that is `not null` still refuses the payload.
     """
@@ -79,6 +80,12 @@ class Rules:
     """Whether the table applies changes: of a change event, it takes the row that the event is about."""
     transforms: tuple[tuple[str, str], ...] = ()
     """Fields that are set in each event before it is decoded, and the expressions for them."""
+    converts: frozenset[str] = frozenset()
+    """Columns of a source that had another type before: values of that type become the one of the table."""
+    names: Names = "strict"
+    """Unless `strict`, names that differ by case are one, and names that no column may have are welcome."""
+    exact: frozenset[str] = frozenset()
+    """Columns whose type was inferred: a whole number in JSON that a float would round does not fit them."""
     coerces: bool = False
     """Whether values that do not fit are made to fit as kafka-delta-ingest does, where it does."""
 
@@ -170,3 +177,8 @@ class Format(Connector):
 def __getattr__(name: str) -> Any:
     """The model of each format, imported when it is used: `from lakefeed.formats import JsonFormat`."""
     return connector_named("format", name)
+
+
+def __dir__() -> list[str]:
+    """Everything here, with the model of each format, whether it is imported yet or not."""
+    return sorted({*globals(), *connector_names("format")})

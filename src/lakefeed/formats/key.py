@@ -20,6 +20,7 @@ from lakefeed.formats.json.format import JsonFormat
 from lakefeed.formats.json.parser import parse_any
 from lakefeed.formats.refusal import Misfit, Misfits, Number
 from lakefeed.pipeline.options.event_key import ONE_VALUE
+from lakefeed.pipeline.options.names import Names
 
 _RULES = Rules(new_column="ignore")
 
@@ -31,14 +32,14 @@ class KeyDecoder(Decoder):
     it, and keys are skipped.
     """
 
-    def __init__(self, format: Format, columns: pa.Schema, column: str = "") -> None:
+    def __init__(self, format: Format, columns: pa.Schema, column: str = "", names: Names = "strict") -> None:
         self._format, self._columns, self._column = format, columns, column
         self._values: Decoder | None = None
         if format.type in ONE_VALUE:
             made = pa.schema([("data", pa.string()), ("value", pa.int64())])
             self._values = format.decoder(pa.schema([made.field(0 if format.type == "text" else 1)]), _RULES)
         is_json = format.type == "json" or self._values is not None
-        self._rows = (JsonFormat() if is_json else format).decoder(columns, _RULES)
+        self._rows = (JsonFormat() if is_json else format).decoder(columns, replace(_RULES, names=names))
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every key becomes a row or a refusal, which says that it is about the key."""

@@ -41,7 +41,7 @@ _SCHEMA = {
     "bad_decimal": "a value is not a decimal number, or has more digits after the point than its column",
     "bad_base64": "a value of a binary column is not base64",
     "missing_value": "a column that is `not null` has no value",
-    "bad_name": "a new column has a name that Delta tables do not allow",
+    "bad_name": "a new field has a name that no column can have, or the event has two spellings of one name",
     "new_column": "the event has a field without a column in the table, and `evolve` does not allow that",
 }
 TYPE_CHANGES = frozenset(
@@ -67,6 +67,9 @@ VALUES = ("out_of_range", "bad_timestamp", "bad_date", "bad_decimal")
 _LONGEST_VALUE = 80
 _LONGEST_PATH = 200
 _PLAIN_NAME = re.compile(r"[^\s.\[\]`]+")
+_NAME = rf"`(?:[^`\\]|\\.)*`|{_PLAIN_NAME.pattern}"
+_COLUMN = re.compile(rf"({_NAME})(?:\[\d+\]|\.(?:{_NAME}))*: ")
+"""The beginning of a message about a path, as `path_text` writes it."""
 
 
 def codes(*own: str) -> dict[str, str]:
@@ -186,6 +189,12 @@ def path_text(path: list[str | int]) -> str:
         else:
             text += ("." if text else "") + name_text(part)
     return text
+
+
+def refused_column(stage: str, error: str) -> str | None:
+    """The column that the message of a refusal begins with; None where it names no column."""
+    found = _COLUMN.match(error) if stage == "schema" else None
+    return found[1] if found else None
 
 
 def name_text(name: str) -> str:

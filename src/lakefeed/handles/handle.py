@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from shlex import quote
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +14,15 @@ from lakefeed.columns.change_columns import ChangeColumns
 from lakefeed.columns.column_types import stored, type_text
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
+from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, staged_target
 from lakefeed.formats import Format
 from lakefeed.handles.functions import UserFunctions
+from lakefeed.handles.read_columns import read_columns
 from lakefeed.handles.shaping import CONDITIONS, Shaping
 from lakefeed.handles.table_columns import TableColumns
-from lakefeed.handles.table_plan import Stamp, TableId, TablePlan
+from lakefeed.handles.table_plan import StagedPosition, Stamp, TableId, TablePlan
+from lakefeed.handles.widening import widenable
 from lakefeed.pipeline.options.changes import KEYED, column_problems
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
@@ -29,8 +32,9 @@ from lakefeed.pipeline.upkeep import Upkeep
 from lakefeed.rows.changes import ChangePlan
 from lakefeed.rows.envelope import json_names
 from lakefeed.rows.user_code import UserFunction
-from lakefeed.stores import open_store
+from lakefeed.stores import drop_files, open_store
 from lakefeed.tables.allow_vectors import allow_vectors
+from lakefeed.tables.data_files import data_files
 from lakefeed.tables.positions import feeders_of
 from lakefeed.tables.schema import OtherType, add_columns, keep_properties, missing_columns
 from lakefeed.tables.shape import Shape
@@ -38,6 +42,8 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import AppendMode
 from lakefeed.tables.write.mode import WriteMode
 
+COPIES = ("upsert", "history")
+"""The modes whose tables hold the rows of a stream as they are there, or were."""
 _ALTER_ATTEMPTS = 10
 
 
@@ -59,11 +65,12 @@ class TableHandle(TableColumns):
         functions: UserFunctions | None = None,
         shaping: Shaping | None = None,
         envelopes: ChangeColumns | None = None,
+        log: ChangeColumns | None = None,
         key_formats: tuple[Format, ...] = (),
         letters: DeadLetters | None = None,
     ) -> None:
         self._functions = functions
-        self._envelopes, self._key_formats = envelopes, key_formats
+        self._envelopes, self._log, self._key_formats = envelopes, log, key_formats
         self.id = TableId(name, key)
         self.name = str(self.id)
         self.mode = modes(self.target) if modes else AppendMode()
@@ -74,9 +81,21 @@ class TableHandle(TableColumns):
         self.storage = dict(storage)
         super().__init__(spec, shaping, letters)
         self.upkeep = upkeep
+        self.keeps_type: set[str] = set()
+        """Columns with values that the type of their stream does not hold; they stay as they are."""
+        self.narrow: dict[str, str] = {}
+        """Columns of the events whose rows or options do not allow a wider type, each with the reason."""
+        self.is_replaced = False
+        """Whether the next rows replace all rows: they are those of a new snapshot of the only stream."""
+        self.new_types = pa.schema([])
+        """Columns in the types that they get in the commit that replaces all rows."""
         self.lock = threading.RLock()
         self.store = open_store(path, self.storage)
         self._table: LakeTable | None = None
+        self.asks = False
+        """Whether tasks ask the source for all that changes leave out: rows of the table may lack it."""
+        self.unknown_changes: frozenset[StagedPosition] = frozenset()
+        """Changes that leave out values which nothing else has."""
 
     @property
     def table(self) -> LakeTable:
@@ -90,6 +109,11 @@ class TableHandle(TableColumns):
         return self._functions.of(self.id.table) if self._functions else None
 
     @property
+    def takes_change_events(self) -> bool:
+        """Whether its events say themselves what they do to rows."""
+        return self._envelopes is not None or self._log is not None
+
+    @property
     def properties(self) -> dict[str, str]:
         """The table properties that the file asks for, those of its log among them."""
         log = self.upkeep.log.properties if self.upkeep else {}
@@ -101,14 +125,18 @@ class TableHandle(TableColumns):
         return self._table is not None
 
     @property
+    def follows_database(self) -> bool:
+        """Whether its rows are those of tables of a database, by changes that come in the order of that."""
+        return self._envelopes is not None and self._envelopes.follows_keys
+
+    @property
     def is_fed(self) -> bool:
         """Whether Lakefeed has written rows to the table."""
         return self._table is not None and bool(feeders_of(dict(self._table.transactions)))
 
-    def delete(self, path: str) -> None:
-        """Delete a file that no version refers to; a file that cannot be deleted stays for vacuum."""
-        with suppress(Exception):
-            self.store.delete_file(path)
+    def drop(self, files: Iterable[WrittenFile]) -> None:
+        """Delete files that no version refers to; a file that cannot be deleted stays for vacuum."""
+        drop_files(self.store, (file.path for file in files))
 
     def open(self, pipeline: str) -> LakeTable | None:
         """Open the table, or look again at what others have done to it, and make it what the file says."""
@@ -207,15 +235,23 @@ class TableHandle(TableColumns):
     def shape(self) -> Shape | None:
         """What the table is now; None while there is none."""
         with self.lock:
-            return self._table.shape if self._table else None
+            shape = self._table.shape if self._table else None
+        if shape is None or not len(self.assumed):
+            return shape
+        return shape.with_columns(pa.schema([*shape.schema, *stored(self.assumed)]))
 
     def plan(
         self, shape: Shape | None, rows_from: Offsets, pending: Mapping[str, frozenset[Stamp]]
     ) -> TablePlan:
         """How tasks write to a table of this shape; None where there is no table yet."""
         assert self.spec is not None and self.shaping is not None
-        columns, events = self._columns(shape), self._events(shape)
+        columns, events = self._columns(shape), self.events_at(shape)
         returned = self.shaping.returned(shape, columns) if self.spec.python else None
+        read = returned if self.spec.python else events
+        projection = self.shaping.settled(read, columns) if shape else None
+        changes = self.change_plan(columns, read)
+        is_open = shape is not None and events is not None and not self.has_exact_names
+        widens, fixed = widenable(self.spec, events, self.narrow) if is_open else (frozenset(), {})
         return TablePlan(
             name=self.name,
             path=self.path,
@@ -227,20 +263,60 @@ class TableHandle(TableColumns):
             rows_from=rows_from,
             pending=pending,
             rules=self.rules(events),
+            follows=self.follows(columns) if shape else frozenset(),
+            widens=widens,
+            fixed=fixed,
             rescues=self.rescues,
-            rename=self.rename,
+            rename=self.rename_of(events),
             shuffles=self.spec.shuffle_by_partition,
             reshapes=self.spec.reshapes,
             events=events if self.spec.reshapes else None,
-            projection=self.shaping.settled(returned if self.spec.python else events, columns)
-            if shape
-            else None,
+            projection=projection,
             selects=self.spec.select is not None,
             uses_sql=self.shaping.uses_sql,
             python=self.python,
-            changes=self.change_plan(columns, returned if self.spec.python else events),
+            changes=changes,
+            reads=read_columns(self.spec, self.rename_of(events), projection, changes),
+            log=self._log,
+            asks=self.asks,
+            unknown_changes=self.unknown_changes,
             returned=returned,
         )
+
+    def follows(self, columns: pa.Schema | None) -> frozenset[str]:
+        """The columns of a copy whose types follow those of the stream that is copied.
+
+        Declared types stay, those that SQL or a function makes are not the stream's, and the files of a
+        partition column lie in folders with its values. A nested column gets another type only with rows
+        that replace all others.
+        """
+        spec = self.spec
+        if spec is None or spec.mode not in COPIES or spec.reshapes:
+            return frozenset()
+        if spec.evolve.type_change not in ("widen", "dead_letter"):
+            return frozenset()
+        own = {*(spec.declared or pa.schema([])).names, *(one.name for one in self.partition_fields)}
+        if self.is_replaced:
+            own |= {*spec.sequence_by, *(one.column for one in self.partition_fields)}
+        names = [one.name for one in columns or () if self.is_replaced or not pa.types.is_nested(one.type)]
+        return frozenset(name for name in names if name not in own | self.keeps_type | self.converts)
+
+    def expect_replacement(self, *, is_replaced: bool) -> None:
+        """Take note whether the rows that come next replace all rows of the table."""
+        if is_replaced and not self.is_replaced:
+            # What old values did not allow is asked for again: they go.
+            self.keeps_type.clear()
+            self.converts.clear()
+        if not is_replaced:
+            self.new_types = pa.schema([])
+        self.is_replaced = is_replaced
+
+    def becomes(self, shape: Shape | None) -> Shape | None:
+        """The shape that the table gets with the rows that replace all others; None where it stays."""
+        if shape is None or not len(self.new_types):
+            return None
+        new = {one.name: one for one in self.new_types}
+        return shape.with_columns(pa.schema([new.get(one.name, one) for one in shape.schema]))
 
     def change_plan(self, columns: pa.Schema | None, read: pa.Schema | None) -> ChangePlan | None:
         """How rows of events are changes, in a table whose rows have keys.
@@ -251,7 +327,6 @@ class TableHandle(TableColumns):
             return None
         from lakefeed.formats.key import KeyNames
 
-        names = {field.name for field in self.partition_fields}
         # With `ignore_nulls`, a null says nothing: whether a row lacks something shows when it is complete.
         required = [field for field in columns or () if not field.nullable and not self.spec.ignore_nulls]
         return ChangePlan(
@@ -259,12 +334,17 @@ class TableHandle(TableColumns):
             self.spec.sequence_by,
             # A deletion need not have them.
             required=pa.schema(required) if self.spec.mode != "deduplicate" else None,
-            partition_keys=tuple(name for name in self.spec.keys if name in names),
+            applies=self.spec.mode != "deduplicate",
+            keeps_past=self.spec.mode == "history",
+            partition_columns=tuple(field.name for field in self.partition_fields),
             envelopes=self._envelopes,
+            rename=self.rename,
             # A change event of a database tells when it deleted, which a tombstone behind it does not.
             tombstones=bool(self._key_formats) and (self.spec.mode == "upsert" or not self._envelopes),
             undated=self.spec.mode == "upsert",
+            time_by=self.spec.time_by,
             key_names=KeyNames(self._key_formats) if self._key_formats else json_names,
+            stream=self.spec.stream_key,
             **{option: self.shaping.condition(option, read) for option in CONDITIONS if self.shaping},
         )
 
@@ -342,6 +422,7 @@ class TableHandle(TableColumns):
         named = {"keys": self.spec.keys, "sequence_by": self.spec.sequence_by}
         named |= {"within": (self.spec.within.column,) if self.spec.within else ()}
         named |= {"track": self.spec.track or (), "track_except": self.spec.track_except}
+        named |= {"time_by": (self.spec.time_by,) if self.spec.time_by else ()}
         for option, problem in column_problems(named, {field.name: field for field in schema}):
             raise TableError(
                 f"table {self.name}: `{option}`: {problem}.\nDeclare it in `schema`, or correct `{option}`."
@@ -349,6 +430,7 @@ class TableHandle(TableColumns):
 
     def _conform(self, table: LakeTable, pipeline: str) -> None:
         commit_info = {"pipeline": pipeline, "kind": "alter"}
+        self._refuse_rows_of_no_stream(table)
         if self.changes(table):
             wanted = self._wanted() if self.spec else self.letters_schema
             self._add_missing(table, self._comparable(table, wanted), commit_info)
@@ -365,6 +447,16 @@ class TableHandle(TableColumns):
             raise error.with_remedy(self.name, self.path, declared, self.file) from error
         except TableError as error:
             raise TableError(f"table {self.name}: {self.path}: {error}") from error
+
+    def _refuse_rows_of_no_stream(self, table: LakeTable) -> None:
+        column = self.spec.stream_key if self.spec else None
+        if column is not None and column not in table.schema.names and data_files(table):
+            raise TableError(
+                f"table {self.name}: it takes several streams by now, and its rows do not have the column "
+                f"{column}, which tells those of each apart.\n"
+                "Give the other streams a table of their own; or run "
+                f"`lakefeed table drop {quote(self.path)} --yes`, and the next run reads all rows again."
+            )
 
     def _refuse_if_not_to_be_created(self) -> None:
         if self.spec is not None and not self.spec.create:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lakefeed.events import OffsetRange, Offsets
+from lakefeed.events import DELETED_END, OffsetRange, Offsets
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.table_plan import Stamp, is_missing
 from lakefeed.tables.detail.shaped import merged_counts
@@ -61,6 +61,8 @@ class TableProgress:
     """Of a table of a route: whether all events of the partitions that it reads are its own."""
     shape: Shape | None = None
     """What the table was when the flow was planned: files are written for it. None while there is none."""
+    becomes: Shape | None = None
+    """What the table is after its next commit with rows, for which files are written; None: as it is."""
     _pause: int = 1
     """Of so many chances to record a position without rows, one is taken."""
     _chances: int = 0
@@ -117,6 +119,21 @@ class TableProgress:
         told = {"skipped": skipped, "filtered": filtered, "expectations": self.expectations}
         taken = {"taken": self.taken} if self.handle.python else {}
         return {**{key: counts for key, counts in told.items() if counts}, **taken}
+
+    def deleted_ends(self, marks: Mapping[str, int]) -> dict[str, int]:
+        """The ends of deleted partitions that the table has read; -1 where one exists again."""
+        ends = {partition + DELETED_END for partition in self.logged}
+        return {mark: end for mark, end in marks.items() if mark in ends and (end >= 0 or mark in self.marks)}
+
+    def deleted(self, marks: Mapping[str, int]) -> Offsets:
+        """The next offsets in deleted partitions of which the log lacks the end, or that it was jumped to."""
+        ends = self.deleted_ends(marks)
+        return {
+            partition: self.rows_from.get(partition, last + 1)
+            for partition, last in self.logged.items()
+            if ends.get(mark := partition + DELETED_END, -1) != self.marks.get(mark, -1)
+            or (partition in self.jumps and self.marks.get(mark) == self.rows_from[partition])
+        }
 
     @property
     def found_empty(self) -> bool:

@@ -8,14 +8,17 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakefeed.columns.column_types import stored_type, type_text
+from lakefeed.columns.naming import named_as
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.errors import TableError
 from lakefeed.events import Offsets, lowest
 from lakefeed.handles.growth import refuse_new_columns
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.read_columns import read_columns
 from lakefeed.handles.shaping import Shaping
 from lakefeed.handles.table_plan import RoutedTable, Stamp, TablePlan
 from lakefeed.handles.tables import Tables
+from lakefeed.handles.widening import widenable
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.options.route import Key
 from lakefeed.rows.conform import holds
@@ -127,8 +130,8 @@ class RoutedTables:
             events = self.events()
             self._shaping.projection(events)
             if events is not None and self._shaping.spec.reshapes:
-                known = [field for field in events if field.name in self._learned.names]
-                self._learned = self._shaping.needed(pa.schema(known))
+                needed = self._shaping.needed(events)
+                self._learned = pa.schema([field for field in needed if field.name in self._learned.names])
         except TableError:
             self._learned = before
             raise
@@ -140,12 +143,20 @@ class RoutedTables:
         routed: Mapping[Key, RoutedTable],
     ) -> TablePlan:
         """How tasks write to the tables of the route, given those that there are."""
-        front, events = self.front, self.events()
+        front, events, projection = self.front, self.events(), self.projection()
+        if events is not None and self._shaping.spec.reshapes:
+            # The front is never a table, and knows by itself only what `schema` declares.
+            front.assumed = events
+        plan = front.plan(None, rows_from, pending)
+        is_open = events is not None and not front.has_exact_names
         plan = replace(
-            front.plan(None, rows_from, pending),
+            plan,
+            fixed=widenable(self._shaping.spec, events, {})[1] if is_open else {},
             columns=self.columns(),
             events=events if self._shaping.spec.reshapes else None,
-            projection=self.projection(),
+            projection=projection,
+            rename=front.rename_of(events),
+            reads=read_columns(self._shaping.spec, front.rename_of(events), projection, plan.changes),
             rules=front.rules(events),
             route=self.route,
             routed=routed,
@@ -207,8 +218,9 @@ class RoutedTables:
         return merge_proposals(merged, pa.schema(new))
 
     def without_made(self, columns: Iterable[pa.Field]) -> pa.Schema:
-        """The columns that come from events."""
-        return pa.schema([field for field in columns if field.name not in self.front.made])
+        """The columns that come from events, with the names that these have for them."""
+        own = [field for field in columns if field.name not in self.front.made]
+        return pa.schema(own if self.has_own_types else named_as(own, self.columns() or ()))
 
     def _refuse_other_types(self, name: str, columns: pa.Schema, merged: pa.Schema) -> None:
         for field in columns:

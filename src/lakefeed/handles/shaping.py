@@ -14,7 +14,8 @@ import orjson
 import pyarrow as pa
 from deltalake import Schema
 
-from lakefeed.columns.column_types import meant, stored, type_text
+from lakefeed.columns.column_types import EVENT_NAME, meant, naming, stored, type_text
+from lakefeed.columns.naming import last_names
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.errors import Problem, SqlError, TableError
 from lakefeed.pipeline.options.evolve import RESCUED, NewColumn
@@ -23,6 +24,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
 from lakefeed.rows.conform import holds
 from lakefeed.sql.expression import Column, Expression
+from lakefeed.sql.field_names import with_column_names
 from lakefeed.sql.projection import Item, Otherwise, Projection
 from lakefeed.tables.shape import Shape
 
@@ -133,7 +135,7 @@ class Shaping:
         read = pa.schema([*stored(rows), *(() if self.spec.python else self.beside)]).remove_metadata()
         if (option, read) not in self._conditions:
             try:
-                found = self.analyze(read, (), text, {}, None)
+                found = self.analyze(read, (), self._in_table(text, read), {}, None)
                 if found.needs_spark:
                     why = found.needs_spark.removesuffix(" (where)")
                     raise SqlError(option, f"{why}; write it with what needs no Spark, such as comparisons")
@@ -238,8 +240,17 @@ class Shaping:
 
     def _analyzed(self, read: pa.Schema, table: pa.Schema | None) -> Projection:
         spec = self.spec
-        rules = {name: (one.that, one.otherwise) for name, one in spec.expect.items()}
-        return self.analyze(read, spec.select or (), spec.where, rules, table)
+        rules = {name: (self._in_table(one.that, read), one.otherwise) for name, one in spec.expect.items()}
+        select = [self._in_table(text, read) for text in spec.select or ()]
+        where = None if spec.where is None else self._in_table(spec.where, read)
+        return self.analyze(read, select, where, rules, table)
+
+    @staticmethod
+    def _in_table(text: str, columns: pa.Schema) -> str:
+        """SQL with the names of columns, where it has those of their fields in backticks."""
+        # What is outside counts where two fields inside have one name.
+        fields = dict(reversed(list(last_names(columns))))
+        return with_column_names(text, columns.names, fields)
 
 
 def located(pipeline: Pipeline, table: str, error: SqlError) -> SqlError:
@@ -259,11 +270,22 @@ def as_declared(have: pa.Field, declared: pa.Field | None) -> pa.Field:
     """The table's column with the declared type, which also says how the payload writes it."""
     if declared is None:
         return have
-    if pa.types.is_struct(have.type) and pa.types.is_struct(declared.type):
-        known = {one.name: one for one in declared.type}
-        kind = pa.struct([as_declared(one, known.get(one.name)) for one in have.type])
-        return pa.field(have.name, kind, have.nullable)
-    return pa.field(have.name, declared.type, have.nullable)
+    names = {**naming(declared), **naming(have)}
+    return pa.field(have.name, _declared_type(have.type, declared.type), have.nullable, names or None)
+
+
+def _declared_type(have: pa.DataType, declared: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_struct(have) and types.is_struct(declared):
+        known = {one.name: one for one in declared}
+        return pa.struct([as_declared(one, known.get(one.name)) for one in have])
+    if types.is_list(have) and types.is_list(declared):
+        inner = _declared_type(have.value_type, declared.value_type)
+        return pa.list_(declared.value_field.with_type(inner))
+    if types.is_map(have) and types.is_map(declared):
+        inner = _declared_type(have.item_type, declared.item_type)
+        return pa.map_(pa.string(), declared.item_field.with_type(inner))
+    return declared
 
 
 def merged(known: pa.Schema | None, proposal: pa.Schema | None) -> pa.Schema:
@@ -287,9 +309,12 @@ def _written(columns: pa.Schema) -> str:
 def _told(made: pa.Field, item: Item, read: Mapping[str, pa.Field]) -> pa.Field:
     """A column that is only passed on keeps what its metadata says, such as that its text is JSON."""
     passed = item.expression
-    if isinstance(passed, Column) and passed.name in read:
-        return made.with_metadata(read[passed.name].metadata)
-    return made
+    if not isinstance(passed, Column) or passed.name not in read:
+        return made
+    metadata = read[passed.name].metadata or {}
+    if passed.name != made.name:
+        metadata = {key: value for key, value in metadata.items() if key != EVENT_NAME}
+    return made.with_metadata(metadata or None)
 
 
 def _names(text: str, name: str) -> bool:

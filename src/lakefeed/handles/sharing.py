@@ -12,7 +12,7 @@ from lakefeed.errors import TableError
 from lakefeed.events import Offsets, identities
 from lakefeed.handles.handle import TableHandle
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.sources import source_of
+from lakefeed.sources import Source, source_of
 from lakefeed.tables.positions import feeders_of, ingest_id, marks_of
 
 
@@ -27,16 +27,34 @@ def refuse_second_copy(
     if not handle.exists or handle.spec.share:
         return
     transactions, spec = dict(handle.table.transactions), source_of(pipeline, source)
-    marks = identities(marks)
-    for (other, fed_by), positions in sorted(feeders_of(transactions).items()):
-        if other == pipeline.name and fed_by in handle.spec.from_:
-            continue
-        known = identities(marks_of(transactions, other, fed_by))
+    for (other, fed_by), positions in other_feeders(pipeline, handle):
+        known = marks_of(transactions, other, fed_by)
         for partition in sorted(positions.keys() & set(partitions)):
-            stream = spec.stream_of(partition)
-            names = [stream] if stream and stream in marks else list(marks)
-            if all(known.get(name, marks[name]) == marks[name] for name in names):
-                raise _second_copy(pipeline.name, source, handle, (other, fed_by), stream)
+            if is_same_stream(spec, partition, marks, known):
+                raise _second_copy(pipeline.name, spec, source, handle, (other, fed_by), partition)
+
+
+def other_feeders(pipeline: Pipeline, handle: TableHandle) -> list[tuple[tuple[str, str], Offsets]]:
+    """The pipelines and sources with a position in an open table that the file does not let feed it."""
+    assert handle.spec is not None
+    meant = {(pipeline.name, source) for source in handle.spec.from_}
+    feeders = feeders_of(dict(handle.table.transactions))
+    return sorted((one, positions) for one, positions in feeders.items() if one not in meant)
+
+
+def is_same_stream(
+    source: Source | None, partition: str, marks: Mapping[str, int], others: Mapping[str, int]
+) -> bool:
+    """Whether a partition has the same events under two names of a source, as far as the marks of both tell.
+
+    Marks that only one of the two has tell nothing.
+    """
+    known = identities(marks)
+    if source is not None and source.event_marks is not None:
+        known = {name: mark for name, mark in known.items() if name in source.event_marks}
+    stream, shift = (source.stream_of(partition), source.event_mark_shift) if source else (None, 0)
+    names = [stream] if stream and stream in known else list(known)
+    return all(others.get(name, known[name]) >> shift == known[name] >> shift for name in names)
 
 
 def refuse_ingested(
@@ -91,15 +109,18 @@ def refuse_seek_ahead(pipeline: Pipeline, source: str, handle: TableHandle, held
 
 
 def _second_copy(
-    pipeline: str, source: str, handle: TableHandle, other: tuple[str, str], stream: str | None
+    pipeline: str, spec: Source, source: str, handle: TableHandle, other: tuple[str, str], partition: str
 ) -> TableError:
+    stream = spec.stream_of(partition)
+    # Without a mark that tells, they may be other events.
+    would = "may" if spec.event_marks == () else "would"
     renamed, kind = other[0] != pipeline, "pipeline" if other[0] != pipeline else "source"
     theirs, ours = (other[0], pipeline) if renamed else (other[1], source)
     events = f"events of topic '{stream}'" if stream else "events"
     back = f"set `name: {theirs}` again" if renamed else f"name it `{theirs}` again"
     return TableError(
         f"table {handle.name}: {handle.path} holds {events} that {kind} '{theirs}' has written; "
-        f"{kind} '{ours}' would write them a second time.\n"
+        f"{kind} '{ours}' {would} write them a second time.\n"
         f"If '{theirs}' was renamed, {back}: positions belong to the name. If both must feed the table, set "
         "`share: true` on it;\nfor a second copy of the events choose another path."
     )

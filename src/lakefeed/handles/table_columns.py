@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from lakefeed.columns.column_types import meant, stored
+from lakefeed.columns.naming import Naming
 from lakefeed.formats import Rules
 from lakefeed.handles.modes import interval_fields
 from lakefeed.handles.shaping import CONDITIONS, Shaping, as_declared, merged
@@ -16,6 +17,7 @@ from lakefeed.pipeline.options.partition_by import PartitionField
 from lakefeed.pipeline.pipeline import DeadLetters
 from lakefeed.pipeline.table import Table
 from lakefeed.rows.dead_letter import dead_letter_schema
+from lakefeed.rows.rename import other_names
 from lakefeed.tables.shape import Shape
 
 
@@ -31,7 +33,13 @@ class TableColumns:
         """What the table makes of its events; None for the table of dead letters."""
         self.events_of_route: pa.Schema | None = None
         """In a table of a route: the columns that are decoded for all of them."""
+        self.assumed = pa.schema([])
+        """Columns of the stream, to be looked at as if the table had them, or the file declared them."""
         self._learned = pa.schema([])
+        self.has_exact_names = False
+        """Whether a source says what the columns of each stream are: no event spells them in another way."""
+        self.converts: set[str] = set()
+        """Columns whose type has followed their stream: changes from before that have the old one."""
 
     @property
     def is_ingest_form(self) -> bool:
@@ -68,18 +76,51 @@ class TableColumns:
         """What becomes of events that do not fit; while columns are inferred, every field is welcome."""
         assert self.spec is not None and self.shaping is not None
         evolve, rename = self.spec.evolve, self.spec.rename
-        filled = {new for new in rename.values() if new not in rename}
-        made = self.shaping.beside.names if self.spec.reshapes else self.made
+        old = {new: name for name, new in rename.items()}
         return Rules(
             new_column=self.shaping.new_column(events),
             type_change=evolve.type_change,
             dropped=frozenset(self.spec.drop),
             changes=self.spec.takes_envelopes,
-            taken=frozenset(name.lower() for name in {*made, *filled}),
+            taken=self._taken(),
             renamed=frozenset(rename),
+            converts=frozenset(old.get(name, name) for name in self.converts),
             transforms=tuple(self.spec.transform.items()),
+            exact=frozenset(old.get(name, name) for name in self._inferred(events)),
             coerces=self.spec.coerce is not None,
+            names="strict" if self.has_exact_names else self.spec.names,
         )
+
+    def _inferred(self, events: pa.Schema | None) -> set[str]:
+        """Columns of the events whose type was inferred, where it may become a wider one."""
+        assert self.spec is not None
+        if self.spec.evolve.type_change != "widen" or self.spec.coerce:
+            return set()
+        return {*(events or pa.schema([])).names} - {*(self.spec.declared or pa.schema([])).names}
+
+    def _taken(self) -> frozenset[str]:
+        """Names in lower case that no new column may have, as the table makes columns by these names."""
+        assert self.spec is not None and self.shaping is not None
+        filled = {new for new in self.spec.rename.values() if new not in self.spec.rename}
+        made = self.shaping.beside.names if self.spec.reshapes else self.made
+        return frozenset(name.lower() for name in {*made, *filled})
+
+    def named(self, proposal: pa.Schema, known: pa.Schema | None) -> pa.Schema:
+        """The columns for new fields of the events, next to those that are `known`; see `columns.naming`."""
+        assert self.spec is not None
+        spec = self.spec
+        named = [
+            *(spec.routed.columns if spec.routed else ()),
+            *spec.keys,
+            *spec.sequence_by,
+            *(one.column for one in spec.partition_fields),
+            *spec.sort_by,
+            *spec.cluster_by,
+        ]
+        wanted = {name.lower(): name for name in reversed(named)}
+        cleans, lower, taken = spec.names != "strict", spec.names == "lower", self._taken()
+        folds = cleans and not self.has_exact_names
+        return Naming(cleans, folds, lower, spec.rename, wanted, taken).columns(proposal, known)
 
     @property
     def rescues(self) -> bool:
@@ -89,7 +130,19 @@ class TableColumns:
     @property
     def rename(self) -> Mapping[str, str]:
         """Fields of the events that have another name in the table."""
-        return self.spec.rename if self.spec else {}
+        return self.rename_of(self.events()) if self.spec else {}
+
+    def rename_of(self, events: pa.Schema | None) -> Mapping[str, str]:
+        """The same where events have these columns."""
+        own = self.spec.rename if self.spec else {}
+        # What the file renames counts, also where a column had the cleaned name before.
+        others = other_names(events or ())
+        cleaned = {
+            old: new
+            for old, new in others.items()
+            if new not in own.values() and (new not in own or new in others)
+        }
+        return {**cleaned, **own}
 
     @property
     def made(self) -> dict[str, str]:
@@ -111,16 +164,17 @@ class TableColumns:
             # They are those of the events.
             declared = None
         if shape is None:
-            return declared
+            return self._with_assumed(declared)
         known = {field.name: field for field in declared or ()}
         have = [meant(field) for field in shape.schema if field.name not in self.made]
         return pa.schema([as_declared(field, known.get(field.name)) for field in have])
 
     def events(self) -> pa.Schema | None:
         """The columns to decode, in declared types; None while they are to be inferred."""
-        return self._events(self.shape)
+        return self.events_at(self.shape)
 
-    def _events(self, shape: Shape | None) -> pa.Schema | None:
+    def events_at(self, shape: Shape | None) -> pa.Schema | None:
+        """The same where the table has this shape."""
         if self.shaping is None or not self.shaping.spec.reshapes:
             return self._columns(shape)
         own = None
@@ -128,6 +182,7 @@ class TableColumns:
             made = {*self.made, *self.shaping.beside.names}
             own = pa.schema([meant(field) for field in shape.schema if field.name not in made])
         found = self.shaping.events(shape, own)
+        found = self._with_assumed(found) if shape is None else found
         return merged(found, self._learned) if len(self._learned) else found
 
     def learn(self, proposal: pa.Schema, returned: pa.Schema | None) -> bool:
@@ -142,6 +197,7 @@ class TableColumns:
         declared, shaping = (self.spec.declared if self.spec else None), self.shaping
         if declared is None or shaping is None:
             return None
+        declared = self._with_assumed(declared)
         if not shaping.spec.python:
             for option in CONDITIONS:
                 shaping.condition(option, declared)
@@ -152,7 +208,10 @@ class TableColumns:
         if shaping.spec.python:
             # What `select` makes of what a function returns is not known before it has returned something.
             return None if shaping.spec.select else (declared, shaping.kept(self.events()))
-        return shaping.made(declared), shaping.kept(declared)
+        return shaping.made(declared), shaping.kept(shaping.needed(declared))
+
+    def _with_assumed(self, columns: pa.Schema | None) -> pa.Schema | None:
+        return merged(columns, self.assumed) if columns is not None and len(self.assumed) else columns
 
     def grown(
         self, proposal: pa.Schema, returned: pa.Schema | None = None

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from lakefeed.columns.change_columns import ChangeColumns
+from lakefeed.columns.naming import cleaned_names
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files.parquet import FileTarget
 from lakefeed.formats import DEFAULT_RULES, Rules
@@ -17,11 +19,16 @@ from lakefeed.rows.changes import ChangePlan
 from lakefeed.rows.user_code import UserFunction
 from lakefeed.sql.projection import Projection
 
-Stamp = tuple[int, int | None, int]
-"""An offset, the timestamp of its event in microseconds and the number that its origin has.
+Stamp = tuple[int, int | None, int, bytes | None]
+"""An offset, the timestamp of its event in microseconds, the number that its origin has, and its key.
 
-A topic made anew has the same offsets again, and changes of one transaction have one offset.
+A recreated topic has the same offsets again, changes of one transaction have one offset, and two rows of a
+snapshot may have one fingerprint as their number.
 """
+
+
+StagedPosition = tuple[str, int, int]
+"""Where a change came from, as it is staged: its partition, its offset and its ordinal."""
 
 
 @dataclass(frozen=True, order=True)
@@ -66,6 +73,12 @@ class TablePlan:
     rows_from: Offsets
     pending: Mapping[str, frozenset[Stamp]] = field(default_factory=dict)
     rules: Rules = DEFAULT_RULES
+    follows: frozenset[str] = frozenset()
+    """Columns that have the type that a stream with types of its own has for them."""
+    widens: frozenset[str] = frozenset()
+    """Columns of the events that get a wider type for values which do not fit."""
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """Columns that do not, though nobody declared their type; each with the reason."""
     rescues: bool = False
     rename: Mapping[str, str] = field(default_factory=dict)
     route: Route | None = None
@@ -94,6 +107,18 @@ class TablePlan:
     """Whether there must be a projection before anything is written."""
     changes: ChangePlan | None = None
     """How rows are changes, in a table whose rows have keys."""
+    reads: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the events that options name, each with its option: see `read_columns`."""
+    log: ChangeColumns | None = None
+    """By which columns the events say what they do, in any mode; None where they do not."""
+    asks: bool = False
+    """Whether the source is asked for every value that a change leaves out, where it can be asked."""
+    unknown_changes: frozenset[StagedPosition] = frozenset()
+    """Changes that leave out values which neither the table nor the source has: they are dead letters."""
+    held_back: frozenset[StagedPosition] = frozenset()
+    """Of dead letters: changes that leave out values which an older dead letter of their key may have."""
+    tells_partial: bool = False
+    """Whether the manifest says which changes leave out values, as a replay must know."""
     python: UserFunction | None = None
     """The user's function that gets the decoded events."""
     returned: pa.Schema | None = None
@@ -103,6 +128,11 @@ class TablePlan:
     def decoded(self) -> pa.Schema | None:
         """The columns that decoding must produce; None while they are to be inferred."""
         return self.events if self.reshapes else self.columns
+
+    @property
+    def renames(self) -> bool:
+        """Whether columns, or fields inside them, have other names in the table than in the events."""
+        return bool(self.rename) or any(True for _ in cleaned_names(self.decoded or ()))
 
     @property
     def is_inferring(self) -> bool:
@@ -117,6 +147,40 @@ class TablePlan:
     def needs_spark(self) -> bool:
         """Whether its SQL has something that only Spark's own operators do."""
         return self.projection is not None and self.projection.needs_spark is not None
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether upserts and deletions change rows by their key, which deduplication does not."""
+        return self.changes is not None and self.changes.applies
+
+    @property
+    def reads_log(self) -> bool:
+        """Whether steps must know what change events do and carry that are not taken for changes."""
+        if self.log is None or (self.changes is not None and self.changes.envelopes is not None):
+            return False
+        return self.is_keyed or (self.changes is None and self.projection is not None)
+
+    def asked_columns(self) -> frozenset[str] | None:
+        """The columns of the events that changes must carry, or the source is asked; None for all of them.
+
+        A column that nothing but itself is made of may be left out: the row of the table has it. All of them
+        where the row may lack what an earlier change brought, as a rule has dropped it, or it was rescued.
+        """
+        rules = self.projection.rules if self.projection else ()
+        may_lack = self.asks or self.rescues or any(rule.otherwise == "drop" for rule in rules)
+        if not self.is_keyed or may_lack or self.python:
+            return None if self.is_keyed else frozenset()
+        assert self.changes is not None
+        conditions = [self.changes.delete_when, self.changes.truncate_when]
+        needed = [condition.columns() for condition in conditions if condition is not None]
+        if self.projection is not None:
+            made_of = {item.name: item.expression.columns() for item in self.projection.items}
+            judged = [rule.expression.columns() for rule in rules]
+            read = [set().union(*(made_of.get(name, {name}) for name in rule)) for rule in judged]
+            needed += [columns for columns in (*made_of.values(), *read) if len(columns) > 1]
+            needed += [] if self.projection.where is None else [self.projection.where.columns()]
+        names = {new: old for old, new in self.rename.items()}
+        return frozenset(names.get(name, name) for columns in needed for name in columns)
 
     def takes_rows(self, span: OffsetRange) -> bool:
         """Whether the table still misses the events of this range. Ranges never straddle a position."""

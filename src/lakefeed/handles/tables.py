@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Iterable
 from functools import partial
@@ -10,21 +11,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.change_columns import CHANGE_FEED, DEBEZIUM, ChangeColumns
+from lakefeed.columns.column_types import TIMESTAMP
+from lakefeed.columns.names import column_name_problem
 from lakefeed.events import Offsets
 from lakefeed.formats import Format
 from lakefeed.handles.functions import UserFunctions
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.modes import mode_of, with_envelopes, with_feed
 from lakefeed.handles.shaping import Analyze, Shaping, located, nobody
+from lakefeed.handles.shaping_digest import shaping_digest
 from lakefeed.handles.table_plan import Stamp, TableId
 from lakefeed.pipeline.connectors import Connector
 from lakefeed.pipeline.options.route import Key, Route
 from lakefeed.pipeline.pipeline import Pipeline, Table
 from lakefeed.rows.dead_letter import stored_name
 from lakefeed.sources import source_of
-from lakefeed.sources.subscription import is_by_stream
+from lakefeed.sources.subscription import is_by_stream, of_several_streams, takes_several_streams
 from lakefeed.tables.data_files import data_files, read_rows
 from lakefeed.tables.log.change_feed import FEED
+from lakefeed.tables.positions import past_letters_id
 from lakefeed.tables.routes import keys_in
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.overwrite import OverwriteMode
@@ -45,6 +50,7 @@ class Tables:
         self.functions = UserFunctions(pipeline)
         self._analyze = analyze
         self._lock = threading.RLock()
+        self._digests: dict[str, str] = {}
         self.handles = {
             name: self._handle(name, table.path, table)
             for name, table in pipeline.tables.items()
@@ -87,12 +93,12 @@ class Tables:
     def _handle(self, table: str, path: str, spec: Table, key: Key = ()) -> TableHandle:
         pipeline = self.pipeline
         storage, upkeep = pipeline.storage_for(table), pipeline.upkeep_for(table)
-        spec, envelopes = self._with_envelopes(table, spec)
+        spec, envelopes = self._with_envelopes(table, self._with_event_names(spec))
         if key and is_by_stream(spec, self.sources_of(spec)):
             spec = spec.of_stream(key[0])
         if pipeline.tells_changes(table):
             spec = spec.model_copy(update={"properties": {**spec.properties, FEED: "true"}})
-        return TableHandle(
+        handle = TableHandle(
             table,
             path,
             storage,
@@ -100,13 +106,16 @@ class Tables:
             upkeep,
             sync=pipeline.sync,
             file=pipeline.file_argument,
-            modes=lambda targets: mode_of(pipeline.name, spec, targets),
+            modes=lambda targets: mode_of(pipeline.name, spec, targets, envelopes),
             key=key,
             functions=self.functions,
             envelopes=envelopes,
+            log=self._log_columns(spec),
             key_formats=self._key_formats(spec),
             shaping=Shaping(spec, self._analyze, partial(located, pipeline, table)),
         )
+        handle.has_exact_names = any(one.types_by_stream for one in self.sources_of(spec))
+        return handle
 
     def _with_envelopes(self, table: str, spec: Table) -> tuple[Table, ChangeColumns | None]:
         """The table as it is where its events say what they do, and by which columns they do."""
@@ -116,7 +125,28 @@ class Tables:
         if inputs[0].is_change_feed:
             return with_feed(spec, self.pipeline.keys_of_feeders(table)), CHANGE_FEED
         columns = inputs[0].change_columns or DEBEZIUM
+        if takes_several_streams(spec, inputs):
+            spec = of_several_streams(table, spec)
         return with_envelopes(spec, columns), columns
+
+    def _with_event_names(self, spec: Table) -> Table:
+        """The table with the names that fields have in events, where the file has those of the source."""
+        sources = self.sources_of(spec)
+
+        def named(name: str) -> str:
+            names = {source.event_name(name) for source in sources} if column_name_problem(name) else {name}
+            return names.pop() if len(names) == 1 else name
+
+        rename = {named(old): new for old, new in spec.rename.items()}
+        drop = tuple(map(named, spec.drop))
+        if (rename, drop) == (spec.rename, spec.drop):
+            return spec
+        return spec.model_copy(update={"rename": rename, "drop": drop})
+
+    def _log_columns(self, spec: Table) -> ChangeColumns | None:
+        """By which columns all events of a table say what they do, whatever its mode is."""
+        columns = [one.change_columns for one in self.sources_of(spec)]
+        return columns[0] if columns and all(one == columns[0] for one in columns) else None
 
     def sources_of(self, spec: Table) -> list[Connector]:
         """What feeds a table: sources of the file, or other tables of it."""
@@ -138,12 +168,10 @@ class Tables:
         return {key: self.routed_handle(table, key) for key in keys if key not in reserved}
 
     def reserved(self, route: Route) -> frozenset[Key]:
-        """The values whose table would lie where the dead letters are, or what a source keeps for itself.
-
-        Other tables the file refuses.
-        """
+        """The values whose table would be at the path of another table of the file, or of a source's own."""
         kept = [source_of(self.pipeline, name).own_table for name in self.pipeline.sources]
-        keys = [route.key_of(path) for path in (self.dead_letters.path, *kept) if path]
+        others = [handle.path for handle in self.handles.values() if not handle.id.key]
+        keys = [route.key_of(path) for path in (self.dead_letters.path, *others, *kept) if path]
         return frozenset(key for key in keys if key is not None)
 
     def open_dead_letters(self) -> LakeTable:
@@ -161,12 +189,25 @@ class Tables:
                 with handle.lock:
                     handle.mode.end(handle.table, handle.spec.commit_retries)
 
+    def shaping_of(self, table: str) -> str:
+        """The digest of the shaping options of a table."""
+        if table not in self._digests:
+            function = self.functions.of(table)
+            self._digests[table] = shaping_digest(self.pipeline.tables[table], function)
+        return self._digests[table]
+
+    def newest_past_letter(self, source: str, table: str) -> dt.datetime | None:
+        """The newest `dead_at` of dead letters that are never replayed, as they are of a former table."""
+        at = self.dead_letters.table.transactions.get(past_letters_id(self.pipeline.name, source, table))
+        return None if at is None else pa.scalar(at, TIMESTAMP).as_py()
+
     def dead_letters_from(self, source: str, table: str, start: Offsets) -> dict[str, frozenset[Stamp]]:
-        """The events from `start` on that are dead letters of a table, by partition."""
+        """The events from `start` on that are dead letters of a table, by partition; no past ones."""
         partition_of = source_of(self.pipeline, source).partition_of
         of = {"pipeline": self.pipeline.name, "source": source, "table": table}
         moment = stored_name("timestamp", ingest=self.pipeline.dead_letters.form != "lakefeed")
-        names = (*of, "topic", "partition", "offset", moment)
+        names = (*of, "topic", "partition", "offset", "key", moment, "dead_at")
+        past = self.newest_past_letter(source, table)
         schema = pa.schema([self.dead_letters.letters_schema.field(name) for name in names])
         letters = self.dead_letters.table
         found: dict[str, set[Stamp]] = {partition: set() for partition in start}
@@ -175,12 +216,16 @@ class Tables:
             wanted = pc.greater_equal(batch.column("offset"), pa.scalar(first, pa.int64()))
             for name, value in of.items():
                 wanted = pc.and_(wanted, pc.equal(batch.column(name), value))
+            if past is not None:
+                wanted = pc.and_(wanted, pc.greater(batch.column("dead_at"), pa.scalar(past, TIMESTAMP)))
             rows = batch.filter(wanted)
             # As a number: a timestamp may lie beyond what Python can count.
             moments = rows.column(moment).cast(pa.int64()).to_pylist()
-            streams, numbers, offsets = (rows.column(name).to_pylist() for name in names[3:6])
-            for topic, number, offset, stamp in zip(streams, numbers, offsets, moments, strict=True):
+            streams, numbers, offsets, keys = (rows.column(name).to_pylist() for name in names[3:7])
+            for topic, number, offset, key, stamp in zip(
+                streams, numbers, offsets, keys, moments, strict=True
+            ):
                 partition = partition_of(topic, number)
                 if partition in start and offset >= start[partition]:
-                    found[partition].add((offset, stamp, number))
+                    found[partition].add((offset, stamp, number, key))
         return {partition: frozenset(stamps) for partition, stamps in found.items()}

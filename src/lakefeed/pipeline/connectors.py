@@ -77,6 +77,10 @@ class Connector(Section):
         """By which columns events say what they do; None where they are no changes of rows."""
         return None
 
+    def event_name(self, name: str) -> str:
+        """The name that a field of the source has in its events, where not every name is good in Delta."""
+        return name
+
     @property
     def brings_changes(self) -> bool:
         """Whether events are changes of rows, with a key and an order of their own."""
@@ -90,6 +94,11 @@ class Connector(Section):
     @property
     def is_change_feed(self) -> bool:
         """Whether the changes are those of a Delta table's change data feed."""
+        return False
+
+    @property
+    def brings_whole_rows(self) -> bool:
+        """Whether its changes can name their row by all columns: `keys: all`."""
         return False
 
     @property
@@ -129,6 +138,11 @@ def connector_class(room: str, type_name: str) -> type[Connector]:
     found: Any = getattr(import_module(module), name)
     model: type[Connector] = found
     return model
+
+
+def connector_names(room: str) -> list[str]:
+    """The names of the classes of all sources or formats; imports none of them."""
+    return [home.partition(":")[2] for home in _ROOMS[room].values()]
 
 
 def connector_named(room: str, name: str) -> type[Connector]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +13,7 @@ from pydantic import Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
 from lakefeed.columns.names import PartName, PipelineName
-from lakefeed.errors import Problem
+from lakefeed.errors import LakefeedError, Problem
 from lakefeed.pipeline.connectors import Connector, SourceField
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.http import Http, Ready
@@ -33,8 +33,6 @@ from lakefeed.pipeline.upkeep import Upkeep, UpkeepField, resolved
 from lakefeed.units import Duration, Share
 
 if TYPE_CHECKING:
-    from lakefeed.pipeline.result import Commit, RunResult
-    from lakefeed.pipeline.run import Run
     from lakefeed.pipeline.secrets import Path as KeyPath
 
 
@@ -77,7 +75,7 @@ class DeadLetters(Section):
         default=None,
         description="A table stops when more than this share of its events would become dead letters, "
         "counted over the last 1,000 events or more, and over at least 20. Left out: dead "
-        "letters never stop a table.",
+        "letters never stop a table; only rows that replace those of a table are not committed above 50%.",
         examples=["50%"],
     )
 
@@ -190,7 +188,7 @@ class Pipeline(Section):
         "then. They may also be in a file next to this one: `shop.test.yaml` for `shop.yaml`.",
     )
 
-    _option_paths_from_variables: frozenset[KeyPath] = PrivateAttr(frozenset())
+    _hidden_paths: frozenset[KeyPath] = PrivateAttr(frozenset())
     _file: str | None = PrivateAttr(None)
     _lines: Lines = PrivateAttr(default_factory=Lines)
 
@@ -198,6 +196,14 @@ class Pipeline(Section):
     def file_argument(self) -> str:
         """The pipeline file as it is typed in a shell; `FILE` for a pipeline that was built in code."""
         return "FILE" if self._file is None else quote(self._file)
+
+    def with_file(self, text: str) -> str:
+        """A message whose commands name this file in place of `FILE`."""
+        return text.replace(" FILE ", f" {self.file_argument} ")
+
+    def name_file(self, error: LakefeedError) -> None:
+        """Let the commands of an error name this file, wherever it is printed."""
+        error.args = (self.with_file(str(error)), *error.args[1:])
 
     @property
     def folder(self) -> Path:
@@ -220,49 +226,12 @@ class Pipeline(Section):
         return self
 
     @classmethod
-    def from_file(cls, path: str | Path, overrides: Iterable[str] = ()) -> Pipeline:
+    def from_file(cls, path: str | Path, overrides: Iterable[str] = ()) -> Self:
         """Load a pipeline file; `overrides` are `a.b=value`, as for `--set`. Raises PipelineFileError."""
         # Here, as the loader imports this module.
         from lakefeed.pipeline.loading.load import load_and_warn
 
-        return load_and_warn(path, overrides)
-
-    def run(
-        self,
-        *,
-        once: bool = False,
-        master: str | None = None,
-        on_commit: Callable[[Commit], None] | None = None,
-    ) -> RunResult:
-        """Run until interrupted, or with `once` until everything is read that is there now.
-
-        Starts Spark in this process; `master` replaces the file's. `on_commit` is called for each
-        commit, from several threads. Raises the LakefeedError that ended the run; an interrupt (Ctrl-C) lets
-        the running batch end first.
-        """
-        started = self.start(once=once, master=master, on_commit=on_commit)
-        try:
-            return started.wait()
-        except KeyboardInterrupt:
-            started.stop()
-            started.wait()
-            raise
-
-    def start(
-        self,
-        *,
-        once: bool = False,
-        master: str | None = None,
-        on_commit: Callable[[Commit], None] | None = None,
-    ) -> Run:
-        """Run in the background, as `run` does; the returned object has `stop`, `wait` and the result so far.
-
-        Raises UsageError where a run of this program is in the way.
-        """
-        # By name: what runs it is above this room and imports the engine.
-        background = import_module("lakefeed.background")
-        started: Run = background.start(self, once=once, master=master, on_commit=on_commit)
-        return started
+        return load_and_warn(path, overrides, cls)
 
     @property
     def dead_letters_path(self) -> str:
@@ -279,9 +248,9 @@ class Pipeline(Section):
         return {**self.storage, **(own or {})}
 
     @property
-    def option_paths_from_variables(self) -> frozenset[KeyPath]:
-        """The paths of options whose whole value came from a `${VARIABLE}`: shown to nobody."""
-        return self._option_paths_from_variables
+    def hidden_paths(self) -> frozenset[KeyPath]:
+        """The paths of options and connections whose whole value came from a `${VARIABLE}`; never shown."""
+        return self._hidden_paths
 
     def storage_for(self, table: str) -> dict[str, str]:
         """The store options of a table: the pipeline's, then its own."""

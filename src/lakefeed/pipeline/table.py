@@ -10,11 +10,21 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
 
 from lakefeed.columns.column_types import column, declared_schema
 from lakefeed.columns.names import ColumnName
-from lakefeed.pipeline.options.changes import INTERVAL, KEYED, ColumnNames, Mode, Updates, Within
+from lakefeed.pipeline.options.changes import (
+    INTERVAL,
+    KEYED,
+    ColumnNames,
+    KeyNames,
+    Mode,
+    Updates,
+    Within,
+    interval_columns,
+)
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.file_name import FileName, FileNameField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
+from lakefeed.pipeline.options.names import Names
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
 from lakefeed.pipeline.options.paths import Location
 from lakefeed.pipeline.options.properties import Properties
@@ -27,6 +37,8 @@ from lakefeed.pipeline.upkeep import UpkeepField
 from lakefeed.units import Duration, Size
 
 _REFRESH = 60.0
+MAX_COLUMNS = 2_000
+"""Columns of a table that are added automatically, unless `max_columns` says otherwise."""
 
 
 def _check_type(text: str) -> str:
@@ -103,6 +115,11 @@ class Table(Section):
         "`*`, `?` and `[abc]`. Left out: all.",
         examples=[["orders", "orders.*"]],
     )
+    exclude: Streams = Field(
+        default=(),
+        description="Which of these streams the table does not take: names, or patterns as in `streams`.",
+        examples=[["orders.tmp_*"]],
+    )
     create: bool = Field(
         default=True, description="Create the table if it is missing; otherwise a missing table is an error."
     )
@@ -126,10 +143,12 @@ class Table(Section):
         "changes the row of its key, with `history` it adds a state of that row, and with `deduplicate` it "
         "is left out if its key is there already.",
     )
-    keys: ColumnNames = Field(
+    keys: KeyNames = Field(
         default=(),
-        description="With `upsert`, `history` and `deduplicate`: the columns that tell rows apart.",
-        examples=["id", ["country", "customer_id"]],
+        description="With `upsert`, `history` and `deduplicate`: the columns that tell rows apart. `all`, "
+        "with `upsert` of a Postgres table without a key: all of them; equal rows are one row, and `_count` "
+        "says how often it is there. A column named all is `[all]`.",
+        examples=["id", ["country", "customer_id"], "all"],
     )
     sequence_by: ColumnNames = Field(
         default=(),
@@ -192,6 +211,13 @@ class Table(Section):
         description="With `history`: a further column that says whether a row holds, as true or false.",
         examples=["is_current"],
     )
+    time_by: ColumnName | None = Field(
+        default=None,
+        description="With `history`: a column with the time of each change. Adds `valid_from_time` and "
+        "`valid_to_time`, the times of the changes that begin and end an interval. It must grow with "
+        "`sequence_by`.",
+        examples=["_commit_time"],
+    )
     within: Within | None = Field(
         default=None,
         description="With `deduplicate`: how far back to look for the same key. Left out: all rows count.",
@@ -230,8 +256,17 @@ class Table(Section):
     )
     rename: dict[str, ColumnName] = Field(
         default_factory=dict,
-        description="Fields of the events that get another name in the table: `old: new`.",
-        examples=[{"ts": "event_time"}],
+        description="Fields of the events that get another name in the table: `old: new`. A field inside "
+        "another one is written with its path on both sides; lists and maps on the way have no name.",
+        examples=[{"ts": "event_time", "meta.ip": "meta.address"}],
+    )
+    names: Names = Field(
+        default="clean",
+        description="What a column is called whose field has a name that a Delta table does not take: "
+        "`clean` puts `_` for spaces and the characters `,;{}()=`, also in nested fields; `lower` also makes "
+        "new names lower case. With both, names that differ only by case are one column. `strict` makes "
+        "such events dead letters.",
+        examples=["lower", "strict"],
     )
     python: FunctionName | None = Field(
         default=None,
@@ -309,6 +344,13 @@ class Table(Section):
         description="Delta table properties, set when the table is created.",
         examples=[{"delta.logRetentionDuration": "interval 30 days"}],
     )
+    max_columns: int = Field(
+        default=MAX_COLUMNS,
+        gt=0,
+        description="How many columns the table may have before no more are added automatically. Each field "
+        "of a nested column counts.",
+        examples=[500],
+    )
     commit_retries: int = Field(
         default=5,
         ge=0,
@@ -325,6 +367,19 @@ class Table(Section):
     )
 
     _stream: str | None = PrivateAttr(default=None)
+    _stream_key: str | None = PrivateAttr(default=None)
+
+    @property
+    def stream_key(self) -> str | None:
+        """The column that is part of the key, as it says which of several streams a row is of."""
+        return self._stream_key
+
+    def of_streams(self, column: str) -> Self:
+        """The same, where a column that says which stream a row is of is part of the key."""
+        keys = (column, *self.keys) if self.keys and column not in self.keys else self.keys
+        copy = self.model_copy(update={"keys": keys})
+        copy._stream_key = column
+        return copy
 
     def of_stream(self, stream: str) -> Self:
         """The table that a route makes for one stream, by the stream's name as it stands in a path."""
@@ -335,6 +390,7 @@ class Table(Section):
     def takes(self, stream: str | None) -> bool:
         """Whether the table takes the events of a stream; None where the source has no streams."""
         named = not self.streams or any(fnmatchcase(stream or "", one) for one in self.streams)
+        named = named and not any(fnmatchcase(stream or "", one) for one in self.exclude)
         return named and (self._stream is None or safe_value(stream or "") == self._stream)
 
     @property
@@ -370,8 +426,7 @@ class Table(Section):
         """The columns that `mode: history` makes, with the option that names each; otherwise none."""
         if self.mode != "history":
             return {}
-        names = {option: getattr(self, option) or default for option, default in INTERVAL.items()}
-        return {name: option for option, name in names.items() if name}
+        return interval_columns({option: getattr(self, option) for option in (*INTERVAL, "time_by")})
 
     @property
     def neighbour(self) -> str:

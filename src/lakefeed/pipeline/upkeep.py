@@ -147,11 +147,16 @@ class Upkeep(Section):
         default="off", description="Delete rows that are too old."
     )
     log: Log = Field(default=Log(), description="Checkpoints and the length of the log.")
+    once: bool = Field(
+        default=False,
+        description="Whether `lakefeed run --once` does, at its end, what is due. Without a record of an "
+        "operation in the `state` folder, it is due.",
+    )
     max_share: float = Field(
         default=0.2,
         gt=0,
         le=1,
-        description="The maximum share of the time that upkeep may use.",
+        description="The maximum share of the time that upkeep may work on a table.",
         examples=[0.2],
     )
 

@@ -135,8 +135,8 @@ class Refresh:
                 )
         except LakefeedError as error:
             # Otherwise the commit may have landed, and vacuum removes what it does not hold.
-            for file in change.files if error.untried else ():
-                handle.delete(file.path)
+            if error.untried:
+                handle.drop(change.files)
             raise
         passing("refresh_committed")
         now = time.monotonic()

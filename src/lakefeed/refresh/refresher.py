@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from lakefeed.engine.run_events import InputsSeen, RefreshFailed, TableStopped, Watcher
 from lakefeed.errors import Fenced, LakefeedError, TableError
 from lakefeed.handles.query.inputs import QueryFreshness
 from lakefeed.handles.tables import Tables
 from lakefeed.refresh.refresh import Query, Refresh
+from lakefeed.sources import has_taken_over
 from lakefeed.text import first_line, listed
 
 _log = logging.getLogger("lakefeed")
@@ -24,8 +26,11 @@ _SHORTEST_LOOK, _LONGEST_LOOK = 0.1, 5.0
 class Refresher:
     """Keeps one table up to date."""
 
-    def __init__(self, refresh: Refresh, watch: Watcher, stop: threading.Event) -> None:
+    def __init__(
+        self, refresh: Refresh, watch: Watcher, stop: threading.Event, has_taken_over: Callable[[], bool]
+    ) -> None:
         self.refresh = refresh
+        self._has_taken_over = has_taken_over
         self.name = refresh.name
         self.error: LakefeedError | None = None
         """What has stopped the table, or ended the last try."""
@@ -81,8 +86,11 @@ class Refresher:
             self.refresh.run(freshness)
             self.error, self._failing = None, False
             self._tell(self.refresh.look())
-        except Fenced:
-            raise
+        except Fenced as error:
+            if not self._has_taken_over():
+                raise
+            # It was the last refresh of the run before this one.
+            self._fail(error)
         except Exception as error:
             self._fail(error)
         return True
@@ -133,8 +141,10 @@ class Refreshers:
         self._once = once
         self._stop = stop
         self._errors: list[LakefeedError] = []
+        last = partial(has_taken_over, tables.pipeline)
         self._all = [
-            Refresher(Refresh(tables, query(name), watch), watch, stop) for name in tables.pipeline.queries()
+            Refresher(Refresh(tables, query(name), watch), watch, stop, last)
+            for name in tables.pipeline.queries()
         ]
 
     @contextmanager

@@ -57,6 +57,8 @@ def _ask(pipeline: Pipeline, name: str) -> tuple[SourceClient, Offsets] | Lakefe
     except LakefeedError as error:
         return error
     client.patience = PATIENCE
+    fed = pipeline.tables_of(name).values()
+    client.takes = lambda stream: any(table.takes(stream) for table in fed)  # type: ignore[method-assign]
     try:
         return client, client.latest()
     except LakefeedError as error:

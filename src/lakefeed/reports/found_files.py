@@ -13,7 +13,8 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import PARTITION
 from lakefeed.sources.files.filter import FileFilter, ledgers
-from lakefeed.sources.files.ledger import READ, WAITING, Ledger
+from lakefeed.sources.files.known import READ, WAITING
+from lakefeed.sources.files.ledger import Ledger
 from lakefeed.sources.files.offset import file_number
 from lakefeed.tables.positions import positions_of
 from lakefeed.tables.table import LakeTable

@@ -38,6 +38,15 @@ def young_words(outstanding: Outstanding | None) -> str:
     return f"{counted(outstanding.young, 'file')} {are} younger than `settle` ({settle}) and not counted yet"
 
 
+def gone_words(outstanding: Outstanding | None) -> str:
+    """`2 known files are gone, 3 files are new`; nothing where none is gone."""
+    if outstanding is None or not outstanding.gone:
+        return ""
+    gone, new = outstanding.gone, outstanding.new
+    known = f"{gone:,} known {'file is' if gone == 1 else 'files are'} gone"
+    return f"{known}, {counted(new, 'file')} {'is' if new == 1 else 'are'} new"
+
+
 def behind_words(outstanding: Outstanding | None) -> str:
     """`behind by 12 MB of its log, for 3 s`: of a source that keeps a log; nothing where it is not behind."""
     if outstanding is None or outstanding.retained is None or not outstanding.bytes:

@@ -12,6 +12,7 @@ from lakefeed.handles.query.analysis import QueryRefused, inputs_of
 from lakefeed.handles.shaping import CONDITIONS, Shaping, sql_problem
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.table import Table
+from lakefeed.sources import source_of
 from lakefeed.sql.analysis import check_syntax
 
 
@@ -78,7 +79,9 @@ def _read_by(pipeline: Pipeline, table: Table) -> _Known | None:
     if table.python is not None:
         return None
     if table.declared is not None:
-        return _Known(table.declared, complete=True)
+        feeds = [source_of(pipeline, name) for name in table.from_ if name in pipeline.sources]
+        more = table.evolve.new_column == "add" and any(one.types_by_stream for one in feeds)
+        return _Known(table.declared, complete=not more)
     feeding = pipeline.tables.get(table.from_[0]) if len(table.from_) == 1 else None
     return None if feeding is None or table.from_[0] in pipeline.sources else _made_by(pipeline, feeding)
 

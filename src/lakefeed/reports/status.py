@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lakefeed.engine.start_positions import outdated_texts
 from lakefeed.errors import LakefeedError
 from lakefeed.events import Offsets, Outstanding, lowest
 from lakefeed.figures import iso
@@ -16,7 +18,7 @@ from lakefeed.reports.asking import asking
 from lakefeed.reports.outstanding import lag_words
 from lakefeed.sources import Source, SourceClient, source_of
 from lakefeed.sources.held_positions import held_positions
-from lakefeed.sources.subscription import StreamsClient
+from lakefeed.sources.subscription import StreamsClient, skipped_streams, unfit_streams
 from lakefeed.tables.detail.contents import contents_of
 from lakefeed.tables.detail.shaped import Shaped, shaped_by
 from lakefeed.tables.log.log import Log
@@ -83,6 +85,12 @@ class TableStatus:
     query: QueryStatus | None = None
     shaped: Shaped | None = None
     """With `where`, `select`, `expect` or `python`: what was left out, and how rows have met the rules."""
+    outdated: list[str] = field(default_factory=list)
+    """What it has not got of its streams, and no event will bring, each with the command that does."""
+    unapplied: int = 0
+    """In a copy of a database: changes of its rows that are dead letters."""
+    backwards: list[str] = field(default_factory=list)
+    """In a copy of a database: that changes are older than those before, and what to do about it."""
     error: str | None = None
 
 
@@ -97,6 +105,8 @@ class PipelineStatus:
     """None where the source answers, else why it does not."""
     outstanding: dict[str, Outstanding] = field(default_factory=dict)
     """What waits in sources that know it in files or bytes, and how far their snapshot is."""
+    skipped: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By source the streams that are not read, with why, and what to do behind a line break."""
 
 
 def status(pipeline: Pipeline) -> PipelineStatus:
@@ -104,7 +114,11 @@ def status(pipeline: Pipeline) -> PipelineStatus:
     tables = Tables(pipeline)
     tables.find_routed()
     with asking(pipeline) as asked:
-        found = [_table(pipeline, handle, asked.clients, asked.ends) for handle in tables.handles.values()]
+        unfit = {name: _unfit(tables, name, asked.clients) for name in pipeline.tables}
+        found = [
+            _table(pipeline, handle, asked.clients, asked.ends, unfit[handle.id.table])
+            for handle in tables.handles.values()
+        ]
         for name, names in pipeline.queries().items():
             one = next(one for one in found if one.name == name)
             try:
@@ -112,12 +126,51 @@ def status(pipeline: Pipeline) -> PipelineStatus:
             except LakefeedError as error:
                 one.error = one.error or str(error)
         dead_letters = _table(pipeline, tables.dead_letters, {}, {})
+        if dead_letters.rows:
+            _count_unapplied(tables, found)
         outstanding = {
             source: known
             for source, client in asked.clients.items()
             if (known := client.outstanding(_slowest(found, source), asked.ends.get(source, {})))
         }
-    return PipelineStatus(pipeline.name, found, dead_letters, asked.troubles, outstanding)
+        skipped = {
+            source: streams
+            for source, client in asked.clients.items()
+            if (streams := _skipped(pipeline, source, client, unfit))
+        }
+    return PipelineStatus(pipeline.name, found, dead_letters, asked.troubles, outstanding, skipped)
+
+
+def _unfit(tables: Tables, name: str, clients: Mapping[str, SourceClient]) -> dict[str, str]:
+    """The streams that a table takes by a pattern and skips; what keeps it from running shows elsewhere."""
+    spec, unfit = tables.pipeline.tables[name], dict[str, str]()
+    for source in (one for one in spec.from_ if one in clients):
+        with suppress(LakefeedError):
+            unfit |= unfit_streams(clients[source], tables.sources_of(spec), name, spec)
+    return unfit
+
+
+def _skipped(
+    pipeline: Pipeline, source: str, client: SourceClient, unfit: Mapping[str, Mapping[str, str]]
+) -> dict[str, str]:
+    fed = pipeline.tables_of(source)
+    own = {stream: text for name in fed for stream, text in unfit[name].items()}
+    with suppress(LakefeedError):
+        own |= skipped_streams(client, fed.values())
+    return own
+
+
+def _count_unapplied(tables: Tables, found: list[TableStatus]) -> None:
+    from lakefeed.dead_letters.unapplied import unapplied_changes
+
+    try:
+        counts = unapplied_changes(tables)
+    except LakefeedError as error:
+        for one in found:
+            one.error = one.error or str(error)
+    else:
+        for one in found:
+            one.unapplied = counts.get(one.name, 0)
 
 
 def _slowest(tables: list[TableStatus], source: str) -> Offsets:
@@ -127,7 +180,11 @@ def _slowest(tables: list[TableStatus], source: str) -> Offsets:
 
 
 def _table(
-    pipeline: Pipeline, handle: TableHandle, clients: dict[str, SourceClient], ends: dict[str, Offsets]
+    pipeline: Pipeline,
+    handle: TableHandle,
+    clients: dict[str, SourceClient],
+    ends: dict[str, Offsets],
+    unfit: Collection[str] = (),
 ) -> TableStatus:
     found = TableStatus(handle.name, handle.path)
     try:
@@ -139,6 +196,7 @@ def _table(
         _describe(found, table, handle.spec.target_file_size if handle.spec else 0)
         if handle.spec and (handle.spec.where or handle.spec.expect):
             found.shaped = shaped_by(table.log())
+        found.backwards = backwards_texts(pipeline.name, handle, table.version)
     transactions = dict(table.transactions) if table else {}
     told: list[tuple[int | None, str | None]] = []
     for source in handle.spec.from_ if handle.spec else ():
@@ -148,9 +206,11 @@ def _table(
         marks = marks_of(transactions, pipeline.name, source)
         try:
             if source in clients:
-                held = _reading_from(StreamsClient(clients[source], spec, handle.spec), held, marks)
+                client = StreamsClient(clients[source], spec, handle.spec, unfit)
+                held = _reading_from(client, held, marks)
+                found.outdated += outdated_texts(pipeline, source, client, marks, held)
         except LakefeedError as error:
-            found.error = str(error)
+            found.error = pipeline.with_file(str(error))
         end = ends.get(source, {})
         lags = clients[source].rows_between(held, end) if source in clients else {}
         found.offsets[source] = partitions_at(held, end, lags, spec)
@@ -158,6 +218,17 @@ def _table(
     found.lag = lag_of(found.offsets)
     found.lag_words = None if found.lag is None else lag_words(told)
     return found
+
+
+def backwards_texts(pipeline: str, handle: TableHandle, version: int) -> list[str]:
+    """Which changes of a database are older than those before, by the newest entries of a table."""
+    if handle.spec is None or handle.spec.mode not in ("upsert", "history"):
+        return []
+    # With it come the modes with keys.
+    from lakefeed.tables.write.keyed.backwards import backwards_words, logged
+
+    known = logged(handle.store, version, pipeline).values()
+    return [backwards_words(one.backwards, one.columns) for one in known if one.backwards]
 
 
 def partitions_at(
@@ -199,8 +270,7 @@ def _query(tables: Tables, name: str, names: list[str]) -> QueryStatus:
 
 def _refreshed(log: Log) -> str | None:
     """When the newest refresh was committed, as far as the entries that are there tell."""
-    for version in list(reversed(log.versions))[:_LOOKED_AT]:
-        entry = log.entry(version)
+    for entry in reversed(list(log.newest_entries(_LOOKED_AT))):
         if commit_info_of(entry.info).get("kind") == "refresh":
             return None if entry.committed is None else iso(entry.committed / 1000)
     return None

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
+from lakefeed.dead_letters.unapplied import unapplied_changes, unapplied_words
 from lakefeed.errors import LakefeedError
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.modes import history_rules
@@ -15,8 +17,10 @@ from lakefeed.pipeline.options.changes import KEYED
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.feeders import ReadTwice, copied, pipelines_of, told_of_copies
 from lakefeed.reports.source_rows import compare_with_sources
+from lakefeed.reports.status import backwards_texts
 from lakefeed.sources import source_of
 from lakefeed.sources.subscription import is_by_stream
+from lakefeed.tables.log.entry import Cleaned
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id, read_by_query, replay_id
 from lakefeed.tables.verify.chain import Chain, Describe
@@ -36,6 +40,9 @@ from lakefeed.tables.verify.strangers import Expected
 from lakefeed.tables.verify.verify import VerifiedLog, verify_log
 from lakefeed.tables.write.keyed.staged import logged_keys
 from lakefeed.text import counted
+
+if TYPE_CHECKING:
+    from lakefeed.reports.comparison import Comparison
 
 
 @dataclass
@@ -76,6 +83,8 @@ class VerifiedTable:
     """With `query`: the versions of other tables that its rows were made of."""
     complete: bool = True
     """Whether all rows could be counted and all files looked at."""
+    compared: list[Comparison] = field(default_factory=list)
+    """With `--against-source`: what the streams of a copy are like."""
 
 
 @dataclass
@@ -86,10 +95,30 @@ class VerifiedPipeline:
     sound: bool
     tables: list[VerifiedTable]
     dead_letters: VerifiedTable
+    unchecked: list[str] = field(default_factory=list)
+    """With `--against-source`: why streams of a source are in no copy."""
+
+    @property
+    def problems(self) -> list[str]:
+        """Why it is not `sound`: a line for each finding, and for each check that was not possible."""
+        lines = []
+        for table in (*self.tables, self.dead_letters):
+            lines += [f"{table.name}: {finding}" for finding in table.findings]
+            lines += [f"{table.name}: not checked: {text}" for text in table.unchecked if not table.complete]
+        return lines + [f"not checked: {text}" for text in self.unchecked]
 
 
-def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
-    """Prove every table from its own log; with `deep`, look for repeated events in the data as well."""
+def verify(
+    pipeline: Pipeline,
+    *,
+    deep: bool = False,
+    against_source: bool = False,
+    tell: Callable[[str], None] = lambda _: None,
+) -> VerifiedPipeline:
+    """Prove every table from its own log; with `deep`, look for repeated events in the data as well.
+
+    With `against_source`, copies are compared with the rows of their source; `tell` hears how far that is.
+    """
     tables = Tables(pipeline)
     tables.find_routed()
     # Tables first: a running pipeline commits dead letters before rows, so these may only be further.
@@ -104,7 +133,9 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
         columns = OF_INGEST_LETTERS if tables.dead_letters.is_ingest_form else OF_LETTERS
         dead_letters_scan = scan(tables.dead_letters.store, dead_letters_proof.present, columns)
     if deep and dead_letters_scan and dead_letters_proof:
-        dead_letters.findings += _repeated_dead_letters(dead_letters_scan, dead_letters_proof.version)
+        dead_letters.findings += _repeated_dead_letters(
+            pipeline, dead_letters_scan, dead_letters_proof.version, _read_again(proved)
+        )
     verified = []
     for handle, proof, log in proved:
         one = _verified(handle, proof, log)
@@ -113,10 +144,13 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
             continue
         if handle.spec and handle.spec.query:
             one.made_of = read_by_query(proof.snapshot.transactions, pipeline.name)
+        texts = backwards_texts(pipeline.name, handle, proof.version)
+        one.notes += [" ".join(text.split()) for text in texts]
         one.findings += _dead_letters_present(pipeline, handle, proof, dead_letters_proof)
         copies = copied(pipeline, handle, proof)
-        compared = compare_with_sources(pipeline, handle, proof, one.partitions)
-        for findings, notes in (compared, told_of_copies(handle, proof.version, copies)):
+        counts = compare_with_sources(pipeline, handle, proof, one.partitions)
+        twice = told_of_copies(handle, proof.version, copies, pipeline)
+        for findings, notes in (counts, twice):
             one.findings += findings
             one.notes += notes
         if deep:
@@ -129,8 +163,35 @@ def verify(pipeline: Pipeline, *, deep: bool = False) -> VerifiedPipeline:
             one.findings += _count_dead_letters(
                 pipeline, handle, proof, dead_letters_scan, dead_letters_proof
             )
-    sound = all(one.complete and not one.findings for one in (*verified, dead_letters))
-    return VerifiedPipeline(pipeline.name, sound, verified, dead_letters)
+    unchecked = _compare_copies(tables, verified, tell) if against_source else []
+    _note_unapplied(tables, verified, dead_letters)
+    sound = not unchecked and all(one.complete and not one.findings for one in (*verified, dead_letters))
+    return VerifiedPipeline(pipeline.name, sound, verified, dead_letters, unchecked)
+
+
+def _compare_copies(
+    tables: Tables, verified: Sequence[VerifiedTable], tell: Callable[[str], None]
+) -> list[str]:
+    """Add to what was proved how copies compare with the rows of their source; why streams are in none."""
+    from lakefeed.reports.against_source import compare_with_source
+
+    found, missing = compare_with_source(tables.pipeline, list(tables.handles.values()), tell)
+    for one in verified:
+        compared = found[one.name]
+        one.compared = compared.comparisons
+        one.findings += compared.findings
+        one.notes += compared.notes
+        one.unchecked += compared.unchecked
+        one.complete = one.complete and compared.complete
+    return missing
+
+
+def _note_unapplied(tables: Tables, verified: Sequence[VerifiedTable], dead_letters: VerifiedTable) -> None:
+    """Note in copies of a database that changes of their rows are dead letters."""
+    counts = unapplied_changes(tables) if dead_letters.rows else {}
+    for one in verified:
+        if count := counts.get(one.name):
+            one.notes.append(unapplied_words(count))
 
 
 def _counts_dead_letters(tables: Tables, handle: TableHandle) -> bool:
@@ -162,12 +223,19 @@ def _proof(
     *,
     dead_letters: bool = False,
 ) -> tuple[VerifiedLog | None, Log | LakefeedError | None]:
+    expected = Expected(handle.spec.app_id if handle.spec else None, handle.is_ingest_form)
     try:
-        log = Log.open(handle.store)
-        expected = Expected(handle.spec.app_id if handle.spec else None, handle.is_ingest_form)
-        if log is None:
-            return None, None
-        return verify_log(log, letters=dead_letters, shared=shared, expected=expected, words=words), log
+        cleaned: int | None = None
+        while (log := Log.open(handle.store)) is not None:
+            try:
+                found = verify_log(log, letters=dead_letters, shared=shared, expected=expected, words=words)
+                return found, log
+            except Cleaned as error:
+                # A run beside it has cleaned up the log between the listing and the reading.
+                if error.version == cleaned:
+                    raise
+                cleaned = error.version
+        return None, None
     except LakefeedError as error:
         if error.retryable:
             raise
@@ -331,10 +399,26 @@ def _owners(pipeline: Pipeline, handle: TableHandle, proof: VerifiedLog) -> Call
     return owner
 
 
-def _repeated_dead_letters(dead_letters: Scan, version: int) -> list[Finding]:
-    """A record is a dead letter of a table once."""
+def _read_again(proved: Sequence[tuple[TableHandle, VerifiedLog | None, object]]) -> set[tuple[str, str]]:
+    """The partitions that tables have read anew, whose records may be dead letters again."""
+    return {
+        (handle.id.table, name)
+        for handle, proof, _ in proved
+        for name, chain in (proof.chains if proof else {}).items()
+        if chain.anew
+    }
+
+
+def _repeated_dead_letters(
+    pipeline: Pipeline, dead_letters: Scan, version: int, again: Collection[tuple[str, str]]
+) -> list[Finding]:
+    """A record is a dead letter of a table once, unless it is of a partition that was read again."""
     found = []
-    for (_, source, table, topic, number), repeated in dead_letters.repeated.items():
+    for (owner, source, table, topic, number), repeated in dead_letters.repeated.items():
+        if owner == pipeline.name and source in pipeline.sources:
+            partition = source_of(pipeline, source).partition_of(topic, number)
+            if (table, application_id(pipeline.name, source, partition)) in again:
+                continue
         often = "twice" if repeated.rows == repeated.events else "more than once"
         text = (
             f"{counted(repeated.events, 'dead letter')} of table {table} there {often}, the first is "
@@ -368,8 +452,13 @@ def _count_dead_letters(
     found = []
     for source in handle.spec.from_ if handle.spec else ():
         counts, reach = _dead_letters_of(pipeline, source, handle, dead_letters)
-        for name, chain in _chains(proof, pipeline.name, source):
+        chains, stream_of = _chains(proof, pipeline.name, source), source_of(pipeline, source).stream_of
+        again = {stream_of(name[2]) for name, chain in chains if chain.anew} - {None}
+        for name, chain in chains:
             partition = name[2]
+            if chain.anew:
+                # A row that is read again as it was has its dead letter already, or gets another one.
+                continue
             # After a crash between the two commits, dead letters are ahead of the table until the next run.
             # Those of a table that was made anew may lie before its first offset, where events were lost.
             lowest, highest = reach.get(partition, (chain.first, -1))
@@ -377,7 +466,10 @@ def _count_dead_letters(
             # Dead letters that are older than the table may be of a topic that had the name before.
             since = log.dead_lettered.get(application_id(*name, dead_letters_of=handle.id.table))
             older = since is not None and proof.created is not None and since < proof.created
-            wrong = counts[partition] < chain.letters if older else counts[partition] != chain.letters
+            # A snapshot goes past changes whose dead letters are there, and that the table did not count: a
+            # run was killed between the two commits.
+            has_more = older or stream_of(partition) in again
+            wrong = counts[partition] < chain.letters if has_more else counts[partition] != chain.letters
             if wrong and not outside:
                 text = (
                     f"{chain.partition}: {counted(chain.letters, 'dead letter')} by the table's commits, "

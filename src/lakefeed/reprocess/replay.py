@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from lakefeed.dead_letters.find import DeadLetterFilter
+from dataclasses import replace
+
+from lakefeed.dead_letters.find import DeadLetterFilter, count_dead_letters
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.handles.tables import Tables
@@ -29,6 +31,9 @@ def replay(
                 table = handle.look() if dry_run else handle.open(pipeline.name)
                 if table is not None:
                     found.append(Resend(tables, handle, wanted, who, dry_run, here).run())
+                else:
+                    waiting = count_dead_letters(tables, replace(wanted, table=handle.name))
+                    found.append(TableReplay(handle.name, without_table=waiting))
         for name, front in tables.routes.items():
             if wanted.table in (None, name):
                 found.append(ResendRoute(tables, front, wanted, who, dry_run, here).run())

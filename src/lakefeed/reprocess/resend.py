@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakefeed.columns.column_types import stored, type_text
+from lakefeed.columns.column_types import TIMESTAMP, stored, type_text
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.dead_letters.find import DeadLetterEvents, DeadLetterFilter, read_dead_letters
 from lakefeed.dead_letters.reconcile import (
@@ -28,14 +30,18 @@ from lakefeed.engine.batch.not_met import not_met
 from lakefeed.engine.batch.plan import FlowPlan, format_of
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.spark.local_tasks import LocalTasks
-from lakefeed.errors import LakefeedError, TableError
+from lakefeed.errors import LakefeedError, TableError, UnknownValues
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.files import WrittenFile
 from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
-from lakefeed.handles.table_plan import TableId, TablePlan
+from lakefeed.handles.table_plan import StagedPosition, TableId, TablePlan
 from lakefeed.handles.tables import Tables
+from lakefeed.handles.widening import plan as plan_widening
+from lakefeed.handles.widening import widen
 from lakefeed.pipeline.options.changes import KEYED
+from lakefeed.reprocess.former_keys import FORMER_KEY, FormerKeys
+from lakefeed.reprocess.held_back import held_back
 from lakefeed.rows.dead_letter import DEAD_LETTER_SCHEMA
 from lakefeed.sources import source_of
 from lakefeed.tables.positions import positions_of, replay_id
@@ -76,16 +82,23 @@ class TableReplay:
     """Letters at offsets that the table has not read up to yet; the next run decides about them."""
     stranded: int = 0
     """Letters of a source that the pipeline file no longer names for this table."""
+    past: int = 0
+    """Letters of a former table of that name, which may have read their events again."""
     of_no_table: int = 0
-    """Letters of a route that has no table yet: nothing tells how far it has come."""
+    """Letters of a route that has no table yet: nothing says how far it has read."""
+    without_table: int = 0
+    """Letters of a table that does not exist yet."""
     new_columns: list[str] = field(default_factory=list)
+    widened: list[str] = field(default_factory=list)
+    """Columns that get a wider type, and those that cannot, in words."""
     versions: list[int] = field(default_factory=list)
 
     @property
     def letters(self) -> int:
         """All that were looked at."""
         again = sum(one.letters for one in self.again)
-        return self.rows + again + self.left_out + self.waiting + self.stranded + self.of_no_table
+        others = self.waiting + self.stranded + self.past + self.of_no_table + self.without_table
+        return self.rows + again + self.left_out + others
 
 
 class Resend:
@@ -110,6 +123,7 @@ class Resend:
         self._version = 0
         self._shape: Shape | None = None
         self._done: frozenset[Identity] = frozenset()
+        self._former_keys = FormerKeys(tables, handle.name, handle.spec)
         self._apart: tuple[str, ...] = ("source",)
         """Columns of letters that are sent together only where they have the same values there."""
 
@@ -145,6 +159,7 @@ class Resend:
             groups = list(zip(*(batch.column(name).to_pylist() for name in self._apart), strict=True))
             for group in sorted(set(groups), key=str):
                 rows = self._ready(group[0], batch.filter(pa.array([one == group for one in groups])))
+                rows = self._of_keys_of_now(group[0], rows)
                 portion = waiting.setdefault(group, _Portion())
                 if rows.num_rows and portion.is_full_with(rows):
                     yield group[0], portion.take()
@@ -163,6 +178,10 @@ class Resend:
         if spec is None or source not in spec.from_:
             self._report.stranded += rows.num_rows
             return rows.slice(0, 0)
+        if (newest := self._tables.newest_past_letter(source, self._handle.name)) is not None:
+            is_past = pc.less_equal(rows.column("dead_at"), pa.scalar(newest, TIMESTAMP))
+            self._report.past += pc.sum(is_past).as_py() or 0
+            rows = rows.filter(pc.invert(is_past))
         name = source_of(self._tables.pipeline, source).partition_of
         at = self._passed(source)
         events = zip(*(rows.column(key).to_pylist() for key in ("topic", "partition", "offset")), strict=True)
@@ -174,15 +193,33 @@ class Resend:
             ]
         return rows.filter(pa.array(passed, pa.bool_()))
 
+    def _of_keys_of_now(self, source: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Those whose change names its row by the key that its table has now. The others fail again."""
+        keep = np.ones(rows.num_rows, np.bool_)
+        refused = []
+        for stream in rows.column("topic").unique():
+            own = np.flatnonzero(pc.equal(rows.column("topic"), stream).to_numpy(zero_copy_only=False))
+            handle = self._table_of(stream.as_py())
+            for at, text in self._former_keys.among(source, handle, rows.take(pa.array(own))):
+                keep[own[at]] = False
+                refused.append({"stage": "write", "code": FORMER_KEY, "error": text})
+        self._count(refused)
+        return rows.filter(pa.array(keep))
+
+    def _table_of(self, stream: str | None) -> TableHandle | None:
+        """The table of a stream."""
+        return self._handle
+
     def _passed(self, source: str) -> Offsets:
         """The next offsets of the table."""
         return positions_of(self._handle.table.transactions, self._tables.pipeline.name, source)
 
     def _send(self, source: str, rows: pa.RecordBatch) -> None:
         """Send one portion; a table that must change first is changed, and it is sent again."""
+        held: frozenset[StagedPosition] = frozenset()
         for _ in range(_ATTEMPTS):
             with tempfile.TemporaryDirectory(prefix="lakefeed-replay-") as scratch:
-                results = self._run(source, rows, Path(scratch))
+                results = self._run(source, rows, Path(scratch), held)
                 result = results[self._handle.id]
                 if result.error:
                     raise result.error
@@ -192,28 +229,61 @@ class Resend:
                     raise not_met(self._handle.id, result)
                 refused = _refused(Path(scratch), result)
             if all(one.proposal is None for one in results.values()):
-                self._land(rows, refused, results)
+                if more := self._held_back(source, rows, refused, results) - held:
+                    held |= more
+                    if not self._dry_run:
+                        self._delete(results)
+                    continue
+                try:
+                    self._land(rows, refused, results)
+                except UnknownValues as error:
+                    if not error.changes - self._handle.unknown_changes:
+                        raise
+                    # What no row of the table has, fails again.
+                    self._handle.unknown_changes |= error.changes
+                    continue
                 return
             if not self._dry_run:
                 self._delete(results)
             for table, one in sorted(results.items()):
                 if one.proposal is not None:
                     self._evolve(source, table, one.proposal, one.returned)
+                if one.wider is not None:
+                    self._widen(source, one.wider)
         raise TableError(
-            f"table {self._handle.name}: the dead letters still need new columns after several attempts."
+            f"table {self._handle.name}: the dead letters still need other columns after several attempts."
         )
+
+    def _held_back(
+        self,
+        source: str,
+        rows: pa.RecordBatch,
+        refused: list[dict[str, Any]],
+        results: Mapping[TableId, TableManifest],
+    ) -> frozenset[StagedPosition]:
+        partial = {position for one in results.values() for position in one.partial_changes}
+        if not partial:
+            return frozenset()
+        every = DeadLetterFilter(table=self._handle.name, source=source)
+        spec = source_of(self._tables.pipeline, source)
+        return held_back(self._tables, spec, every, rows, taken_dead_letters(rows, refused), partial)
 
     def _delete(self, results: Mapping[TableId, TableManifest]) -> None:
         """Delete files that nobody will commit."""
-        for file in results[self._handle.id].files:
-            self._handle.delete(file.path)
+        self._handle.drop(results[self._handle.id].files)
 
-    def _run(self, source: str, rows: pa.RecordBatch, scratch: Path) -> Mapping[TableId, TableManifest]:
+    def _run(
+        self, source: str, rows: pa.RecordBatch, scratch: Path, held: frozenset[StagedPosition]
+    ) -> Mapping[TableId, TableManifest]:
         pipeline = self._tables.pipeline
         spec = source_of(pipeline, source)
         events = DeadLetterEvents(rows, spec, pipeline.name, source)
         ranges = [OffsetRange(partition, 0, 0) for partition in events.counts()]
         table = self._table_plan({span.partition: 0 for span in ranges}, scratch)
+        table = replace(table, held_back=held, tells_partial=True)
+        if not self._has_one_stream(source):
+            # A column that options name may be one of its other streams.
+            table = replace(table, reads={})
         plan = FlowPlan(
             pipeline=pipeline.name,
             source_name=source,
@@ -231,6 +301,10 @@ class Resend:
             raise manifest.error
         return manifest.tables
 
+    def _has_one_stream(self, source: str) -> bool:
+        stream_of = source_of(self._tables.pipeline, source).stream_of
+        return len({stream_of(partition) for partition in self._passed(source)}) == 1
+
     def _table_plan(self, rows_from: Offsets, scratch: Path) -> TablePlan:
         """How the letters become rows; nothing is written to the table in a dry run."""
         if not self._dry_run:
@@ -240,9 +314,10 @@ class Resend:
 
     def _evolve(self, source: str, table: TableId, proposal: pa.Schema, returned: pa.Schema | None) -> None:
         handle, name = self._handle, self._tables.pipeline.name
+        proposal = handle.named(proposal, handle.events_at(self._shape))
         for new in filter(None, (proposal, returned)):
             refuse_new_columns(handle, new)
-        refuse_too_wide(handle.name, handle.columns(), proposal)
+        refuse_too_wide(handle, handle.columns(), proposal)
         if self._dry_run:
             assert self._shape is not None
             before = self._shape.schema
@@ -254,21 +329,34 @@ class Resend:
             added = handle.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"}, returned)
         self._report.new_columns += [f"{one.name} {type_text(one.type)}" for one in added]
 
+    def _widen(self, source: str, wider: pa.Schema) -> None:
+        """Give columns the wider types that letters need, which a dry run only foresees."""
+        handle, told = self._handle, self._report.widened
+        if not self._dry_run:
+            info = {"pipeline": self._tables.pipeline.name, "source": source}
+            widen(handle, wider, info, told.append)
+            return
+        assert self._shape is not None
+        found = plan_widening(handle, wider)
+        handle.narrow |= found.narrow
+        self._shape = found.wider(self._shape)
+        told += [found.text] if found.columns else []
+
     def _land(
         self,
         rows: pa.RecordBatch,
         refused: list[dict[str, Any]],
         results: Mapping[TableId, TableManifest],
     ) -> None:
-        self._count(refused)
         result = results[self._handle.id]
         good = rows.filter(pa.array(taken_dead_letters(rows, refused), pa.bool_()))
+        if good.num_rows and not self._dry_run:
+            self._commit(self._handle, good, result.files, self._shape)
+        self._count(refused)
         self._report.rows += result.rows
         if not self._handle.python:
             # A function may make any number of rows of an event.
             self._report.left_out += good.num_rows - result.rows
-        if good.num_rows and not self._dry_run:
-            self._commit(self._handle, good, result.files, self._shape)
 
     def _count(self, refused: list[dict[str, Any]]) -> None:
         for one in refused:
@@ -303,8 +391,8 @@ class Resend:
             with handle.lock:
                 version = commit(handle.table, change, mode, retries=_ATTEMPTS).version
         except LakefeedError as error:
-            for file in files if error.untried else ():
-                handle.delete(file.path)
+            if error.untried:
+                handle.drop(files)
             raise
         self._report.versions.append(version)
         passing("replay_committed")

@@ -74,6 +74,14 @@ class ResendRoute(Resend):
             return rows.slice(0, 0)
         return super()._ready(source, rows)
 
+    def _table_of(self, stream: str | None) -> TableHandle | None:
+        """The table of a stream, or one of several that have its rows."""
+        opened = {one.id.key: one for one in self._opened()}
+        if self._route.by_stream:
+            key, _ = key_of([stream], self._route.route)
+            return opened.get(key) if key else None
+        return next(iter(opened.values()), None)
+
     def _has_table(self, rows: pa.RecordBatch) -> bool:
         """Whether letters have a table, or may make one: types of a stream are known to a run only."""
         if not self._route.has_own_types:
@@ -83,6 +91,9 @@ class ResendRoute(Resend):
 
     def _passed(self, source: str) -> Offsets:
         return self._route.passed(source)
+
+    def _has_one_stream(self, source: str) -> bool:
+        return False
 
     def _table_plan(self, rows_from: Offsets, scratch: Path) -> TablePlan:
         route, front = self._route, self._handle
@@ -99,20 +110,20 @@ class ResendRoute(Resend):
     def _delete(self, results: Results) -> None:
         for table, one in results.items():
             handle = self._tables.routed_handle(table.table, table.key) if table.key else self._handle
-            for file in one.files:
-                handle.delete(file.path)
+            handle.drop(one.files)
 
     def _evolve(self, source: str, table: TableId, proposal: pa.Schema, returned: pa.Schema | None) -> None:
         """Learn columns; make a table of the route, or give it those that its letters fill."""
         route = self._route
         if not table.key:
-            refuse_too_wide(table.table, route.events(), proposal)
-            route.learn(proposal)
+            route.learn(route.front.named(proposal, route.events()))
             return
         handle = route.handle(table.key)
         if handle is None:
             # There are as many tables as there may be, which the next attempt tells of its letters.
             return
+        proposal = handle.named(proposal, handle.events())
+        refuse_too_wide(handle, handle.columns(), proposal)
         if route.has_own_types:
             refuse_new_columns(handle, proposal)
         if self._dry_run:

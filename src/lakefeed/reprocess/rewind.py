@@ -17,7 +17,8 @@ from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reprocess.downstream import notes_on_fed_tables
-from lakefeed.sources import Source, source_of
+from lakefeed.reprocess.readable_again import strict
+from lakefeed.sources import source_of
 from lakefeed.sources.subscription import taken
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.operations.rewind import plan_rewind, restore
@@ -156,7 +157,7 @@ class _Rewinding:
             wanted = taken(source_of(self._pipeline, source), spec, self._wanted(source))
             if not wanted:
                 continue
-            client = _strict(source_of(self._pipeline, source)).client(self._pipeline.name, source)
+            client = strict(source_of(self._pipeline, source)).client(self._pipeline.name, source)
             try:
                 marks = marks_of(self._rewind.then.transactions, self._pipeline.name, source)
                 served = client.check(wanted, marks)
@@ -275,12 +276,6 @@ class _Rewinding:
             for batch in read_dead_letters(self._tables, own, columns)
             for row in batch.to_pylist()
         )
-
-
-def _strict(source: Source) -> Source:
-    """The source, but as one that does not go on where events are lost: here that is only asked."""
-    lenient = getattr(source, "on_data_loss", "fail") != "fail"
-    return source.model_copy(update={"on_data_loss": "fail"}) if lenient else source
 
 
 def _and_more(texts: list[str]) -> str:

@@ -39,6 +39,10 @@ class Rows:
         """Where each row came from."""
         return self.events.origin(self._chosen)
 
+    def partitions(self) -> pa.Array:
+        """The partition of the source that each row came from."""
+        return self.events.partitions(self._chosen)
+
     def shown(self) -> pa.RecordBatch:
         """The same as metadata columns have it."""
         return self.events.shown(self._chosen)

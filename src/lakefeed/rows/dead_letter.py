@@ -14,6 +14,9 @@ from lakefeed.events import ORIGIN, Refused
 _PREVIEWED = 2000
 """Bytes of a payload that are shown to whoever looks at a run."""
 
+_LONGEST_ERROR = 4000
+"""Characters of an error that are kept: it may quote a payload, which the dead letter has in full."""
+
 _ORIGIN = [field.with_name("topic") if field.name == "stream" else field for field in ORIGIN]
 """The stream of an origin is the `topic` of a dead letter."""
 
@@ -95,5 +98,11 @@ def preview(payload: bytes | None) -> str:
 
 
 def _text(error: str) -> str:
-    """An error may quote a payload; a lone surrogate in it must not keep the letter from being written."""
+    """An error as it is stored, its middle left out where it is long.
+
+    It may quote a payload: a lone surrogate in it must not keep the dead letter from being written.
+    """
+    if len(error) > _LONGEST_ERROR:
+        half, left_out = _LONGEST_ERROR // 2, len(error) - _LONGEST_ERROR
+        error = f"{error[:half]} ... ({left_out:,} characters left out) ... {error[-half:]}"
     return error.encode("utf-8", "replace").decode()

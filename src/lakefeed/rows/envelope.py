@@ -6,7 +6,7 @@ touched is not in Postgres's log, and a placeholder is sent instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +16,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.change_columns import ChangeColumns, no_key, other_keys
-from lakefeed.columns.staged import DELETE, MOVED, TRUNCATE, UPSERT
+from lakefeed.columns.staged import DELETE, DELETIONS, MOVED, TRUNCATE, UPDATE, UPSERT
 from lakefeed.errors import TableError
-from lakefeed.rows import Rows
+from lakefeed.events import Refused
+from lakefeed.rows import Rows, StepResult
+from lakefeed.rows.unchanged import LISTS, lists_of, mentions, unknown_value
 
 UNAVAILABLE = "__debezium_unavailable_value"
+_TEXTS = (UNAVAILABLE, f'{{"{UNAVAILABLE}":"{UNAVAILABLE}"}}')
+"""Instead of a text, and of a map that Debezium writes as JSON."""
+_NUMBERS = np.frombuffer(UNAVAILABLE.encode(), np.uint8)
+"""Instead of a list of integers."""
 
 
 def opened(rows: Rows, columns: ChangeColumns) -> Rows:
@@ -29,11 +35,11 @@ def opened(rows: Rows, columns: ChangeColumns) -> Rows:
     needed = (columns.op, columns.unchanged if rows.events.columns is not None else None)
     for name in filter(None, needed):
         if name not in rows.batch.schema.names:
-            raise TableError(f"a table that applies changes needs the column {name}; remove it from `drop`.")
-    op = rows.batch.column(columns.op)
-    deleted = pc.is_in(op, value_set=pa.array(columns.deletions))
-    emptied = pc.fill_null(pc.equal(op, columns.truncation), False)
-    ops = pc.if_else(emptied, TRUNCATE, pc.if_else(deleted, DELETE, UPSERT)).cast(pa.int8())
+            raise TableError(
+                f"a table that applies changes needs the column {name}: remove it from `drop`, and keep it "
+                "in what `python` returns."
+            )
+    op, ops = rows.batch.column(columns.op), _ops(rows, columns)
     if columns.unchanged not in rows.batch.schema.names:
         return _without_placeholders(rows.with_ops(ops))
     silent = rows.batch.column(columns.unchanged)
@@ -42,7 +48,83 @@ def opened(rows: Rows, columns: ChangeColumns) -> Rows:
     # Only a row that had another key before can be new and say nothing about something.
     moved = pc.and_(pc.is_valid(silent), pc.equal(op, columns.insertion))
     ops = pc.if_else(pc.fill_null(moved, False), pa.scalar(MOVED, pa.int8()), ops)
-    return replace(rows, ops=ops, unchanged=silent.cast(pa.list_(pa.string())))
+    return replace(rows, ops=ops, unchanged=silent.cast(LISTS))
+
+
+def _ops(rows: Rows, columns: ChangeColumns) -> pa.Array:
+    op = rows.batch.column(columns.op)
+    deleted, updated = (
+        pc.is_in(op, value_set=pa.array(some, pa.string())) for some in (columns.deletions, columns.updates)
+    )
+    emptied = pc.fill_null(pc.equal(op, columns.truncation), False)
+    upserts = pc.if_else(updated, UPDATE, UPSERT)
+    return pc.if_else(emptied, TRUNCATE, pc.if_else(deleted, DELETE, upserts)).cast(pa.int8())
+
+
+class ReadLog:
+    """Notes what change events do and what they do not carry, in a table that keeps them as they are.
+
+    With `keyed`, other conditions say what they do.
+    """
+
+    def __init__(self, columns: ChangeColumns, *, keyed: bool) -> None:
+        self._columns, self._keyed = columns, keyed
+
+    def __call__(self, rows: Rows) -> StepResult:
+        """The same rows with the same columns."""
+        columns, names = self._columns, rows.batch.schema.names
+        if columns.unchanged in names:
+            rows = replace(rows, unchanged=rows.batch.column(columns.unchanged).cast(LISTS))
+        elif columns.unchanged is None and not self._keyed:
+            rows = _without_placeholders(rows).of(rows.batch)
+        if columns.op in names and not self._keyed:
+            rows = rows.with_ops(_ops(rows, columns))
+        return StepResult(rows)
+
+
+class RefusePartial:
+    """Refuses changes that leave out columns, before a function that may read every column."""
+
+    def __init__(self, columns: ChangeColumns, reader: str) -> None:
+        self._read, self._reader = ReadLog(columns, keyed=False), reader
+
+    def __call__(self, rows: Rows) -> StepResult:
+        """The rows that have all columns."""
+        lists = self._read(rows).rows.unchanged
+        if lists is None or lists.null_count == len(lists):
+            return StepResult(rows)
+        known = replace(rows, unchanged=lists)
+        partial = np.flatnonzero(lists.is_valid().to_numpy(zero_copy_only=False)).tolist()
+        refused = [
+            Refused(
+                int(rows.indexes[at]), "python", *unknown_value(self._reader, known, at, lists[at].as_py())
+            )
+            for at in partial
+        ]
+        return StepResult(rows.without(partial), refused)
+
+
+class ListNullsOfDeletions:
+    """Notes that a deletion says nothing about columns that are null in it: it may bring only its key."""
+
+    def __init__(self, reads: Collection[str]) -> None:
+        """`reads` are the columns for which that makes a difference."""
+        self._reads = sorted(reads)
+
+    def __call__(self, rows: Rows) -> StepResult:
+        """The same rows."""
+        if rows.ops is None:
+            return StepResult(rows)
+        deletes = np.isin(rows.ops, DELETIONS)
+        if not deletes.any():
+            return StepResult(rows)
+        lists = pa.nulls(len(deletes), LISTS) if rows.unchanged is None else rows.unchanged
+        masks = {name: mentions(lists, name) for name in lists.flatten().unique().to_pylist()}
+        for name in self._reads:
+            if name in rows.batch.schema.names:
+                nulls = rows.batch.column(name).is_null().to_numpy(zero_copy_only=False)
+                masks[name] = masks.get(name, False) | (nulls & deletes)
+        return StepResult(replace(rows, unchanged=lists_of(masks, len(deletes))))
 
 
 def _without_placeholders(rows: Rows) -> Rows:
@@ -55,27 +137,38 @@ def _without_placeholders(rows: Rows) -> Rows:
             batch = batch.set_column(at, name, pc.if_else(pa.array(mask), nothing, batch.column(at)))
     if not silent:
         return rows
-    masks = np.stack([mask for _, mask in silent], axis=1)
-    names = pa.array([name for name, _ in silent])
-    ends = np.concatenate([[0], masks.sum(axis=1).cumsum()]).astype(np.int32)
-    values = names.take(pa.array(np.nonzero(masks)[1]))
-    unchanged = pa.ListArray.from_arrays(pa.array(ends), values)
-    return replace(rows, batch=batch, unchanged=unchanged)
+    return replace(rows, batch=batch, unchanged=lists_of(dict(silent), batch.num_rows))
 
 
 def _placeholders(column: pa.Array) -> Any:
     kind = column.type
     if pa.types.is_string(kind):
-        found = pc.equal(column, UNAVAILABLE)
+        found = pc.is_in(column, value_set=pa.array(_TEXTS))
     elif pa.types.is_binary(kind):
         found = pc.equal(column, UNAVAILABLE.encode())
     elif pa.types.is_list(kind) and pa.types.is_string(kind.value_type):
         single = pc.equal(pc.list_value_length(column), 1)
         firsts = pc.list_element(pc.if_else(single, column, pa.scalar([""], kind)), 0)
         found = pc.equal(firsts, UNAVAILABLE)
+    elif pa.types.is_list(kind) and pa.types.is_integer(kind.value_type):
+        return _is_numbers(column)
+    elif pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
+        found = pc.is_valid(pc.map_lookup(column, pa.scalar(UNAVAILABLE), "first"))
+    elif pa.types.is_struct(kind) and kind.get_field_index(UNAVAILABLE) >= 0:
+        # A map whose type is not known.
+        found = pc.is_valid(pc.struct_field(column, UNAVAILABLE))
     else:
         return None
     return pc.fill_null(found, False).to_numpy(zero_copy_only=False)
+
+
+def _is_numbers(column: pa.Array) -> Any:
+    lengths = pc.equal(pc.list_value_length(column), len(_NUMBERS))
+    mask = pc.fill_null(lengths, False).to_numpy(zero_copy_only=False)
+    if mask.any():
+        values = column.filter(pa.array(mask)).flatten().to_numpy(zero_copy_only=False)
+        mask[mask] = (values.reshape(-1, len(_NUMBERS)) == _NUMBERS).all(axis=1)
+    return mask
 
 
 def key_columns(rows: Rows, names: Callable[[bytes], tuple[str, ...]]) -> tuple[str, ...]:
@@ -104,10 +197,14 @@ def _refuse_without_key(rows: Rows) -> tuple[str, ...]:
     raise TableError(no_key(stream))
 
 
-def refuse_other_keys(rows: Rows, keys: Sequence[str]) -> None:
+def refuse_other_keys(rows: Rows, keys: Sequence[str], rename: Mapping[str, str]) -> None:
     """Changes name their row by the key of the source: by other columns, its old state would be left over."""
     own, columns = rows.events.key_columns, rows.events.columns
-    if own is None or columns is None or set(keys) == set(own) or not set(keys) <= set(columns.schema.names):
+    if own is None or columns is None:
+        return
+    own = tuple(rename.get(name, name) for name in own)
+    names = {rename.get(name, name) for name in columns.schema.names}
+    if set(keys) == set(own) or not set(keys) <= names:
         return
     if not own:
         _refuse_without_key(rows)

@@ -12,6 +12,7 @@ from lakefeed.columns.staged import DELETIONS
 from lakefeed.events import Refused
 from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.evaluator import Evaluate
+from lakefeed.rows.unchanged import lacking
 from lakefeed.sql.projection import Rule
 
 STAGE = "expect"
@@ -39,9 +40,12 @@ class Expect:
         failed: dict[str, str] = {}
         # A deletion has no row that could be good or bad.
         deletes = np.zeros(len(dropped), np.bool_) if rows.ops is None else np.isin(rows.ops, DELETIONS)
-        judged = ~deletes
+        every = ~deletes
         for rule in self._rules:
             (met,), thrown = self._evaluate([rule.expression], rows)
+            # What a change does not carry was judged with the change that brought it.
+            unknown = rows.unchanged is not None and lacking(rows.unchanged, rule.expression.columns())
+            judged = every & ~np.asarray(unknown)
             broken = ~pc.fill_null(met, False).to_numpy(zero_copy_only=False)
             if thrown:
                 broken[list(thrown)] = True

@@ -68,7 +68,8 @@ def _nested(kind: pa.DataType) -> pa.DataType | None:
     types = pa.types
     if types.is_struct(kind):
         members = [(member.name, plain_type(member.type)) for member in kind]
-        return None if any(one is None for _, one in members) else pa.struct(members)
+        # Parquet has no struct without a field.
+        return None if not members or any(one is None for _, one in members) else pa.struct(members)
     if types.is_map(kind):
         key, item = plain_type(kind.key_type), plain_type(kind.item_type)
         return pa.map_(key, item) if key == pa.string() and item is not None else None

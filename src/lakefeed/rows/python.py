@@ -22,6 +22,7 @@ from lakefeed.rows import Rows, StepResult
 from lakefeed.rows.attribution import Search, Searched, joined
 from lakefeed.rows.plain_types import plain
 from lakefeed.rows.user_code import Function, UserFunction
+from lakefeed.text import counted
 
 EVENT = "_event"
 """The column that numbers the rows of a batch."""
@@ -198,6 +199,11 @@ class _Calls:
             raise TableError(
                 f"{self.name} returned two columns '{twice}'.\n"
                 "The batch has a column for each that `schema` declares; replace it with `set_column`."
+            )
+        if result.num_rows and set(names) <= {EVENT}:
+            raise TableError(
+                f"{self.name} returned {counted(result.num_rows, 'row')} without a column.\n"
+                "Return the columns of the rows; to leave all rows out, return `batch.slice(0, 0)`."
             )
         if at < 0:
             return plain(result, self.name), None

@@ -10,7 +10,7 @@ outside a source looks into a partition's name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -19,11 +19,12 @@ import pyarrow as pa
 from pydantic import Field, field_validator
 
 from lakefeed.columns.change_columns import ChangeColumns
-from lakefeed.events import Events, OffsetRange, Offsets, Outstanding, PartRead, Split
-from lakefeed.pipeline.connectors import Connector, FormatField, connector_named
+from lakefeed.events import Events, OffsetRange, Offsets, Outstanding, PartRead, Reload, SharedEvents, Split
+from lakefeed.pipeline.connectors import Connector, FormatField, connector_named, connector_names
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import dense_offsets
+from lakefeed.text import few, pattern_of
 
 if TYPE_CHECKING:
     from lakefeed.sources.delta.source import DeltaSource as DeltaSource
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 PARTITION = "0"
 """The partition of a source that has only one."""
+Reread = Literal["never", "all", "some"]
+"""Which of some events a reader gets again under other offsets; `some`: which ones cannot be determined."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class Allowance:
 class Finding:
     """What was found at a source before its first byte is read. A run does not start where one is `fail`."""
 
-    state: Literal["ok", "warn", "fail"]
+    state: Literal["ok", "warn", "skip", "fail"]
+    """`skip`: the stream is not read, and the others are."""
     text: str
     remedy: str = ""
     """What to do about it, such as the statement that repairs it."""
@@ -62,11 +66,37 @@ class Finding:
     """The stream that it concerns; None for all."""
 
 
+def folded(findings: Iterable[Finding]) -> list[tuple[Finding, str]]:
+    """What is the same for several streams once, with a sentence on the others."""
+    alike: dict[str, list[Finding]] = {}
+    for one in findings:
+        alike.setdefault(pattern_of(one.stream, one.text) if one.stream else one.text, []).append(one)
+    found = []
+    for first, *others in alike.values():
+        same = f"The same for {few(one.stream or '' for one in others)}" if others else ""
+        if others and first.remedy:
+            same += ": `lakefeed doctor` has the statement of each"
+        found.append((first, same and f"{same}."))
+    return found
+
+
 class SourceClient(ABC):
     """A source as the driver sees it, for the length of a run. Raises SourceUnavailable or SourceError."""
 
     patience: float = 10.0
     """Seconds that an answer may take; those who only look set it lower."""
+
+    goes_on: bool = False
+    """Whether this process has read the source before: what a start refuses then stops one stream alone."""
+    ends_seen: Offsets
+    """The last end that a client of this run has seen of each partition; a run lets its clients share it."""
+
+    def warnings(self) -> list[str]:
+        """What a run logs once of what the client has seen since it was made. Asks nobody."""
+        return []
+
+    ends: bool = False
+    """Whether the run ends by itself: then it waits for what cannot be read yet."""
 
     @property
     def remark(self) -> str:
@@ -98,6 +128,21 @@ class SourceClient(ABC):
         so events have the offsets of their letters.
         """
         return self.start()
+
+    def replaced_from(self, start: Offsets) -> Offsets:
+        """From where on dead letters are outdated by what a table reads that begins at `start`."""
+        return start
+
+    def unreadable(self, offsets: Collection[int]) -> Collection[int]:
+        """Those offsets of dead letters behind `replaced_from` whose events cannot be read again."""
+        return ()
+
+    def reread(self, start: Offsets, dead_letters: Collection[int]) -> Reread:
+        """Whether a table that begins at `start` gets the events of dead letters under other offsets.
+
+        `dead_letters` are the offsets of the dead letters, which are older than the table.
+        """
+        return "never"
 
     @abstractmethod
     def latest(self) -> Offsets:
@@ -133,6 +178,7 @@ class SourceClient(ABC):
         """Where the next batch ends, given that something waits: beyond the position, up to `ends`.
 
         Has the partitions of `position`. A batch may end between two events, and not inside of a transaction.
+        The position itself: nothing can be read for now, which `left_out` explains; not where the run `ends`.
         """
         return dense_offsets.next_end(position, ends, allowed.rows)
 
@@ -170,11 +216,18 @@ class SourceClient(ABC):
         """What of that range cannot be read again though `check` lets it pass, in words; None if nothing."""
         return None
 
+    def reloads(self, ranges: Sequence[OffsetRange]) -> list[Reload]:
+        """What of these ranges replaces rows that were read before. Called when a batch is planned."""
+        return []
+
     def confirm(self) -> None:  # noqa: B027
         """Raise SourceError unless offsets still stand for what they stood for when the marks were taken.
 
         Called after a batch was read and before it is committed.
         """
+
+    def end_earlier(self, ends: Offsets) -> None:  # noqa: B027
+        """Let batches end where a task of this source has raised `EndsEarlier` for."""
 
     def note(self, parts: Mapping[str, PartRead]) -> None:  # noqa: B027
         """Take note of what a committed batch has read of each part. Returns at once and never raises."""
@@ -190,7 +243,8 @@ class SourceClient(ABC):
     def marks(self) -> dict[str, int]:
         """Numbers that identify what is behind the names, such as a topic's id; kept in each table's log.
 
-        Where there are streams, by the name of one, or by that of a partition with `EPOCH` behind it.
+        Where there are streams, by the name of one, or by that of a partition with `EPOCH` or `DELETED_END`
+        behind it.
         """
         return {}
 
@@ -198,17 +252,60 @@ class SourceClient(ABC):
         """For how many seconds the first event behind a position has been there; None if nobody knows."""
         return None
 
+    def column_types(self, takes: Callable[[str], bool]) -> list[pa.Schema]:
+        """The columns of each stream that is taken, as they are now; none where streams have no types."""
+        return []
+
+    def lost_columns(
+        self, stream: str, columns: Collection[str], expected: Collection[str], marks: Mapping[str, int]
+    ) -> dict[str, str]:
+        """Why events of a stream do not have columns that it should have, in words, by column.
+
+        `marks` are those of a table that names them; `expected` are columns that the stream had for sure. A
+        column that it never had, or that came later than the events, has no entry.
+        """
+        return {}
+
+    def refuse_lost_keys(  # noqa: B027
+        self, marks: Mapping[str, int], start: Offsets, rename: Mapping[str, str]
+    ) -> None:
+        """Raise StreamsLost for streams whose changes would not find their rows in a copy with these marks.
+
+        `start` is where the copy goes on, `rename` how it names columns of the events.
+        """
+
+    def outdated(self, marks: Mapping[str, int], start: Offsets) -> dict[str, str]:
+        """By stream: what a table with these marks has not got, and no event will bring; in words.
+
+        `start` is where it goes on.
+        """
+        return {}
+
     def findings(self) -> list[Finding]:
         """What could keep this source from being read, or surprise its owner; for `doctor` and `plan`."""
         return []
 
-    def key_problem(self, keys: Sequence[str], takes: Callable[[str], bool]) -> str | None:
-        """Why rows of a table of changes cannot be told apart, in words; None if they can, or nobody knows.
+    def key_problems(
+        self, keys: Sequence[str], takes: Callable[[str], bool], declared: Collection[str] = ()
+    ) -> dict[str, str]:
+        """Why rows of a table of changes cannot be told apart, in words, by stream.
 
         `keys` are the columns of the events that the file names, none for the source's own; `takes` says
-        which streams the table takes.
+        which streams the table takes, `declared` for which columns the file has a type. A stream whose rows
+        can be told apart, or that is not known, has no entry.
         """
-        return None
+        return {}
+
+    def column_names(self, takes: Callable[[str], bool]) -> Mapping[str, Sequence[str]]:
+        """The columns of events by stream, where the source knows them before it is read."""
+        return {}
+
+    def left_out(self) -> dict[str, Finding]:
+        """The streams that the file means and that are not read, with the reason.
+
+        `warn`: the source has deleted the stream, and whether it was read to its end is not known.
+        """
+        return {}
 
     def streams(self) -> list[str]:
         """The streams that there are, where two of them may have one name in a path; else none."""
@@ -234,6 +331,66 @@ class SourceClient(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Let go of connections; there are none by default."""
+
+
+class SourceRows(ABC):
+    """The rows of the streams of a source as of one moment, for a comparison with their copies.
+
+    Used on the driver, by one thread. Raises SourceUnavailable or SourceError.
+    """
+
+    moment: str
+    """The position of the moment, in words."""
+
+    @abstractmethod
+    def streams(self) -> dict[str, str | None]:
+        """The streams with rows that the source means, each with why it is not read, in words, if so."""
+
+    @abstractmethod
+    def problem(self, stream: str, positions: Offsets) -> str | None:
+        """Why a table at these positions is no copy of the stream, in words; None if it is one."""
+
+    @abstractmethod
+    def position(self, positions: Offsets) -> str:
+        """The position of a copy of one stream, in words."""
+
+    @abstractmethod
+    def keys(self, stream: str) -> tuple[str, ...]:
+        """The columns that identify a row."""
+
+    @abstractmethod
+    def columns(self, stream: str) -> pa.Schema:
+        """All columns of the rows."""
+
+    @abstractmethod
+    def estimate(self, stream: str) -> int:
+        """About how many rows the stream has."""
+
+    @abstractmethod
+    def edges(self, stream: str, rows: int) -> list[int] | None:
+        """The first key of each range of about so many rows, but the first; None unless keys are integers."""
+
+    @abstractmethod
+    def read(self, stream: str, first: int | None = None, end: int | None = None) -> Iterator[Events]:
+        """The rows, or those whose first key column is in a range `first <= key < end`."""
+
+    @abstractmethod
+    def changed(self, positions: Offsets) -> Iterator[tuple[str, pa.RecordBatch | None]]:
+        """The keys of rows that differ between these positions and the moment, by stream.
+
+        None in place of keys: every row of the stream may differ.
+        """
+
+    @abstractmethod
+    def covers(self, positions: Offsets) -> bool | None:
+        """Whether `changed` has seen every change behind these positions; None if that can never be known.
+
+        False: the source has moved on meanwhile, and a newer look at the table may have more success.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the moment."""
 
 
 class Membership(ABC):
@@ -277,8 +434,18 @@ class Source(Connector):
     room: ClassVar[str] = "source"
     keeps_parts: ClassVar[bool] = False
     """Whether it keeps account of parts, such as files: what was read of each is counted for it."""
+    answers: ClassVar[bool] = False
+    """Whether it can be asked for values that its changes leave out: see `Events.completed`."""
     reads_files: ClassVar[bool] = False
     """Whether formats of whole files are for it."""
+    event_marks: ClassVar[tuple[str, ...] | None] = None
+    """The marks that identify events under every name of pipeline and source; None for all of them.
+
+    Empty where each name has marks of its own, such as the id of its ledger: they say nothing about whether
+    two names have read the same events.
+    """
+    event_mark_shift: ClassVar[int] = 0
+    """The low bits of these marks that each name has for itself, such as its entry of a publication."""
     format: FormatField | None = Field(
         default=None, description="How a payload becomes columns.", examples=["json"]
     )
@@ -327,6 +494,10 @@ class Source(Connector):
     def client(self, pipeline: str, name: str) -> SourceClient:
         """Connect, on the driver."""
 
+    def rows_now(self, pipeline: str, name: str, streams: Sequence[str]) -> SourceRows | None:
+        """The rows of streams as they are now, on the driver; None for a source of events alone."""
+        return None
+
     def join(self, pipeline: str, name: str, stop: Event) -> Membership | None:
         """Share the partitions with other processes, on the driver, where the options say so; else None.
 
@@ -334,9 +505,31 @@ class Source(Connector):
         """
         return None
 
+    def has_taken_over(self) -> bool:
+        """Whether this run has taken the source from all others, which end: only one run can have it."""
+        return False
+
     def partition_of(self, stream: str | None, number: int) -> str:
         """The name of a partition, from what `ORIGIN` says about an event of it; the only one by default."""
         return PARTITION
+
+    def outdated_marks(
+        self, held: Mapping[str, int], now: Mapping[str, int], starts: Offsets, *, is_copy: bool
+    ) -> dict[str, int]:
+        """What a commit writes instead of marks of now, as the table has not got yet what these stand for.
+
+        `starts` is where the partitions begin that the commit brings; `is_copy`: whether the table holds the
+        rows as they are, or were.
+        """
+        return {}
+
+    def replaces_rows(self, span: OffsetRange) -> bool:
+        """Whether the events of a range replace all rows that were read of their stream before."""
+        return False
+
+    def has_all_rows(self, span: OffsetRange) -> bool:
+        """Whether a range that replaces rows has all of them."""
+        return False
 
     @property
     def own_table(self) -> str | None:
@@ -347,9 +540,27 @@ class Source(Connector):
         """The number of a partition in its stream, by its name; for sources whose partitions have one."""
         raise NotImplementedError
 
+    def shared_with(
+        self,
+        ours: tuple[str, str],
+        theirs: tuple[str, str],
+        marks: Mapping[str, int],
+        spans: tuple[OffsetRange, OffsetRange],
+    ) -> SharedEvents | None:
+        """The events that two names of pipeline and source have both read, of a range of each.
+
+        For a source without `event_marks`; `marks` are those that the other name has left. None if that
+        cannot be known.
+        """
+        return None
+
     def stream_of(self, partition: str) -> str | None:
         """The stream that a partition is a part of, by its name; None where the source has none."""
         return None
+
+    def identity_of(self, partition: str) -> str:
+        """The mark of `SourceClient.marks` that tells whose offsets those of a partition are."""
+        return self.stream_of(partition) or ""
 
     @property
     def has_stream_columns(self) -> bool:
@@ -363,6 +574,20 @@ class Source(Connector):
     def shown(self, origin: pa.RecordBatch, pipeline: str, name: str) -> pa.RecordBatch:
         """`ORIGIN` of dead letters as metadata columns have it: what `Events.shown` said of their events."""
         return origin
+
+    def row_again(self, row: bytes, columns: pa.Schema, origin: Mapping[str, Any]) -> bytes:
+        """A row of a dead letter, an object of JSON, as options of today write it for these columns.
+
+        `origin` is what `ORIGIN` says of it, without the time.
+        """
+        return row
+
+    def offset_rules(self) -> str | None:
+        """The options that offsets of events depend on, as text; None where they depend on none.
+
+        Where it differs from that of a dead letter, the event has another offset when it is read again.
+        """
+        return None
 
     def part_of(self, offset: int) -> str:
         """The part that an offset lies in, of a source that keeps account of parts."""
@@ -394,6 +619,19 @@ def source_of(pipeline: Pipeline, name: str) -> Source:
     return found.within(pipeline, name)
 
 
+def has_taken_over(pipeline: Pipeline) -> bool:
+    """Whether every other run of a pipeline ends for this one, so that what it has committed was its last.
+
+    Then this run goes on at the positions of its tables where another one was faster.
+    """
+    return any(source_of(pipeline, name).has_taken_over() for name in pipeline.sources)
+
+
 def __getattr__(name: str) -> Any:
     """The model of each source, imported when it is used: `from lakefeed.sources import KafkaSource`."""
     return connector_named("source", name)
+
+
+def __dir__() -> list[str]:
+    """Everything here, with the model of each source, whether it is imported yet or not."""
+    return sorted({*globals(), *connector_names("source")})

@@ -1,21 +1,22 @@
-"""Where the elements of a JSON array begin and end in its text, so that each is taken as it stands there."""
+"""Where values of a JSON text begin and end, so that each is cut out of it byte for byte."""
 
 from __future__ import annotations
 
 import numpy as np
 
 SPACE = b" \t\r\n"
-_CHUNK = 4 * 2**20
+_CHUNK = 512 * 1024
 """Bytes that are looked at together: several numbers are made for each of them."""
 
 
 class ArrayScan:
-    """The brackets of an array and the commas between its elements; what these hold is not looked at."""
+    """The outermost objects and arrays of a text, and the commas of the first; nothing deeper is parsed."""
 
-    def __init__(self, text: bytes) -> None:
-        self.start = -1
-        self.end: int | None = None
-        """None where the array does not end."""
+    def __init__(self, text: bytes, most: int | None = None) -> None:
+        """Raises OverflowError where the first array has more than `most` elements."""
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        """The brackets of each outermost value. The last value has no end where the text is cut off."""
         self._commas: list[int] = []
         self._depth = 0
         self._in_text = False
@@ -23,9 +24,24 @@ class ArrayScan:
         """Whether a backslash has ended what was looked at."""
         for at in range(0, len(text), _CHUNK):
             self._take(text[at : at + _CHUNK], at)
+            if most is not None and len(self._commas) >= most:
+                raise OverflowError
+
+    @property
+    def start(self) -> int:
+        """The opening bracket of the first value; -1 where there is none."""
+        return self.starts[0] if self.starts else -1
+
+    @property
+    def end(self) -> int | None:
+        """The closing bracket of the first value; None where it is missing."""
+        return self.ends[0] if self.ends else None
 
     def bounds(self) -> tuple[list[int], list[int]]:
-        """Where each element begins, and where it ends, with the space around it. An empty array has one."""
+        """The start and the end of each element of the first array, or member of the first object.
+
+        They include the space around it. An empty array has one element.
+        """
         assert self.end is not None
         return [self.start + 1, *(comma + 1 for comma in self._commas)], [*self._commas, self.end]
 
@@ -37,13 +53,12 @@ class ArrayScan:
         steps = (folded == ord("{")).astype(np.int8) - (folded == ord("}")).astype(np.int8)
         steps[inside] = 0
         depth = np.cumsum(steps, dtype=np.int32) + self._depth
-        if self.start < 0 and (opened := np.flatnonzero(steps == 1)).size:
-            self.start = at + int(opened[0])
-        closed = np.flatnonzero((depth == 0) & (steps == -1))
-        if self.end is None and closed.size:
-            self.end = at + int(closed[0])
-        commas = np.flatnonzero((signs == ord(",")) & (depth == 1) & ~inside) + at
-        self._commas += [comma for comma in commas.tolist() if self.end is None or comma < self.end]
+        self.starts += (np.flatnonzero((depth == 1) & (steps == 1)) + at).tolist()
+        is_first = not self.ends
+        self.ends += (np.flatnonzero((depth == 0) & (steps == -1)) + at).tolist()
+        if is_first:
+            commas = np.flatnonzero((signs == ord(",")) & (depth == 1) & ~inside) + at
+            self._commas += [comma for comma in commas.tolist() if self.end is None or comma < self.end]
         self._depth, self._in_text = int(depth[-1]), bool(inside[-1])
 
     def _without_escapes(self, chunk: bytes) -> bytes:

@@ -154,9 +154,13 @@ class SampleEvents(Events):
 
     def counts(self, rows: Sequence[int] | None = None) -> Mapping[str, int]:
         """How many events of each partition there are."""
-        return Counter(
-            self._source.partition_of(event.stream, event.given.partition) for event in self._chosen(rows)
-        )
+        return Counter(self.partitions(rows).to_pylist())
+
+    def partitions(self, rows: Sequence[int] | None = None) -> pa.Array:
+        """The partition of each event."""
+        chosen = self._chosen(rows)
+        names = [self._source.partition_of(event.stream, event.given.partition) for event in chosen]
+        return pa.array(names, pa.string())
 
     def _chosen(self, rows: Sequence[int] | None) -> list[SampleEvent]:
         return self._events if rows is None else [self._events[row] for row in rows]

@@ -209,6 +209,8 @@ def _type_problem(kind: pa.DataType) -> str | None:
     """Why no table can have a column of a type, or None."""
     if pa.types.is_null(kind):
         return "a null has no type; write cast(NULL AS string), or another type"
+    if pa.types.is_struct(kind) and not kind.num_fields:
+        return "a struct needs a field, as Parquet has no column without one; write struct(... AS name)"
     if pa.types.is_map(kind) and kind.key_type != pa.string():
         return "the keys of a map must be of type string"
     fields = [kind.item_field] if pa.types.is_map(kind) else [kind.field(at) for at in range(kind.num_fields)]

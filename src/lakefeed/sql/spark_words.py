@@ -7,7 +7,7 @@ import re
 _STATE = re.compile(r"\s*SQLSTATE: \w+")
 _CLASS = re.compile(r"^\[([A-Z0-9_.]+)\]\s*")
 _PLAN = re.compile(r"\n\s*\n|\n== ")
-_OF_JAVA = frozenset(["long overflow", "integer overflow"])
+_OF_JAVA = frozenset(["long overflow", "integer overflow", "BigInteger would overflow supported range"])
 """What Java says where Spark has no words and no class of its own."""
 _POSITION = re.compile(r"line (\d+),? pos (\d+)")
 

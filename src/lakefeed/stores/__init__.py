@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 import pyarrow.fs as pafs
 
@@ -16,7 +19,7 @@ from lakefeed.stores.failures import store_errors
 from lakefeed.stores.location import cloud_of, local_path
 from lakefeed.stores.lock_table import LockTable
 from lakefeed.stores.locked import finish, finish_newest, put_locked
-from lakefeed.stores.objects import Listed, ObjectFiles
+from lakefeed.stores.objects import Listed, ObjectFiles, StoreError
 from lakefeed.stores.options import delta_options, is_unsafe
 
 UNSAFE = (
@@ -25,11 +28,18 @@ UNSAFE = (
 )
 """What the owner of a table must know who has asked for it."""
 
+_AT_ONCE = 16
+"""Requests to an object store that run in parallel."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
 _ABSOLUTE = re.compile(r"([a-z][a-z0-9+.-]*://[^/]+)/(.+)", re.IGNORECASE | re.DOTALL)
 
 __all__ = [
     "UNSAFE",
+    "StoreError",
     "confirm_conditional",
+    "delete_files",
     "delta_options",
     "finish_commit",
     "finish_newest_commit",
@@ -45,6 +55,8 @@ __all__ = [
     "made_conditionally",
     "names_after",
     "open_store",
+    "paged_objects",
+    "parallel_map",
     "put_entry",
     "put_new",
     "read_tagged",
@@ -175,6 +187,11 @@ def listed_objects(store: pafs.FileSystem, after: str | None = None) -> Iterator
     return _objects(store).listed() if after is None else _objects(store).listed_after(after)
 
 
+def paged_objects(store: pafs.FileSystem) -> Iterator[Listed]:
+    """Every object of a store, page by page: none but those of one page are in memory."""
+    return _objects(store).paged()
+
+
 def found_objects(store: pafs.FileSystem, paths: Sequence[str]) -> list[Listed]:
     """Those of the objects at some paths that are there. One request for each."""
     return _objects(store).found(paths)
@@ -197,6 +214,55 @@ def names_after(store: pafs.FileSystem, path: str) -> list[str]:
         return _objects(store).names_after(path)
     last = (folder / path).name
     return sorted(found.name for found in (folder / path).parent.iterdir() if found.name > last)
+
+
+def parallel_map(
+    store: pafs.FileSystem, function: Callable[[Item], Result], items: Iterable[Item]
+) -> Iterator[Result]:
+    """The result of `function` for each item, in order; requests to an object store run in parallel.
+
+    Works a few items ahead of the caller, so that results do not pile up in memory. A disk answers faster
+    than a thread starts: there it is a plain `map`.
+    """
+    if local_folder(store) is not None:
+        yield from map(function, items)
+        return
+    pending: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="store") as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(function, item))
+                if len(pending) >= 2 * _AT_ONCE:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def delete_files(
+    store: pafs.FileSystem, paths: Iterable[str], on_file: Callable[[], None] = lambda: None
+) -> None:
+    """Delete files, whether or not they exist, and call `on_file` after each. It may raise to stop early."""
+
+    def delete(path: str) -> None:
+        with suppress(FileNotFoundError):
+            store.delete_file(path)
+
+    for _ in parallel_map(store, delete, paths):
+        on_file()
+
+
+def drop_files(store: pafs.FileSystem, paths: Iterable[str]) -> None:
+    """Delete files that nothing refers to; what cannot be deleted stays for vacuum."""
+
+    def drop(path: str) -> None:
+        with suppress(Exception):
+            store.delete_file(path)
+
+    for _ in parallel_map(store, drop, paths):
+        pass
 
 
 def _lock(store: pafs.FileSystem) -> LockTable | None:

@@ -60,6 +60,7 @@ _MISUSED = re.compile(
 )
 # delta-rs ends some errors with the functions that it was in.
 _BACKTRACE = re.compile(r"\d+: (<unknown>|\w+$)|at \S+:\d+:\d+$")
+_LOG_ENTRY = re.compile(r"_delta_log/(\d{20})\.json")
 # delta-rs has no errno, but quotes the system's error in one of these two ways.
 _NUMBER = re.compile(r"Os \{ code: (\d+)|\(os error (\d+)\)")
 
@@ -87,6 +88,10 @@ def _table_error(path: str, error: Exception) -> TableError:
     text = _ANSI.sub("", str(error))
     if found := _BY_NUMBER.get(_number(error, text)):
         kind, what, remedy = found
+    elif isinstance(error, FileNotFoundError) and (entry := _LOG_ENTRY.search(text)):
+        kind = StoreUnavailable
+        what = f"version {int(entry[1])} is no longer in the log: it was cleaned up meanwhile"
+        remedy = "Nothing is damaged, and a run tries it again; repeat a command."
     elif refused := refusal(path, text, _gist(text)):
         kind = TableError
         what, remedy = refused

@@ -6,7 +6,9 @@ import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Full, Queue
+from threading import Event
 from typing import Any
 
 import obstore
@@ -36,9 +38,15 @@ _CAUSES = re.compile(r"TimedOut|failed to lookup address information[^\"\n]*")
 
 _LISTINGS = 8
 """Prefixes that are listed, and objects that are asked for, side by side."""
+_PAGE = 1000
+"""So many objects a store tells at once."""
 Listed = tuple[str, int, int, str | None]
 """An object: its path, size, time in microseconds since 1970, and tag."""
 _ACCOUNT = ("azure_storage_account_name", "account_name")
+
+
+class StoreError(OSError):
+    """A request to a store that failed: it says nothing about the content of a file."""
 
 
 class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
@@ -71,8 +79,11 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
         return path
 
     def get_file_info(self, paths: Sequence[str]) -> list[pafs.FileInfo]:
-        """What lies at each path: a request for a file, two for a directory or nothing."""
-        return [self._info(path) for path in paths]
+        """What lies at each path: a request for a file, two for a directory or nothing; in parallel."""
+        if len(paths) < 2:
+            return [self._info(path) for path in paths]
+        with ThreadPoolExecutor(_LISTINGS) as pool:
+            return list(pool.map(self._info, paths))
 
     def get_file_info_selector(self, selector: pafs.FileSelector) -> list[pafs.FileInfo]:
         """All that lies below a directory; nothing where there is none, as a store has no directories."""
@@ -173,15 +184,58 @@ class ObjectFiles(pafs.FileSystemHandler):  # type: ignore[misc]
             return found.bytes().to_bytes(), _tag(found.meta)
 
     def listed(self) -> Iterator[Listed]:
-        """Every object. Prefixes side by side."""
+        """Every object. Prefixes side by side, unless all objects are in one; few pages are in memory."""
         with translated():
+            begin = next(iter(obstore.list(self.objects, chunk_size=_PAGE)), [])
+            if len(begin) < _PAGE:
+                yield from map(_listed, begin)
+                return
+            if not any("/" in one["path"] for one in begin):
+                yield from self.paged()
+                return
             first = obstore.list_with_delimiter(self.objects)
-            with ThreadPoolExecutor(_LISTINGS) as pool:
-                parts = pool.map(
-                    lambda prefix: obstore.list(self.objects, prefix).collect(), first["common_prefixes"]
-                )
-                for part in (first["objects"], *parts):
-                    yield from map(_listed, part)
+            yield from map(_listed, first["objects"])
+            yield from self._listed_below(first["common_prefixes"])
+
+    def _listed_below(self, prefixes: Sequence[str]) -> Iterator[Listed]:
+        pages: Queue[Sequence[Any] | None] = Queue(2 * _LISTINGS)
+        over = Event()
+
+        def put(page: Sequence[Any] | None) -> None:
+            while not over.is_set():
+                with suppress(Full):
+                    return pages.put(page, timeout=1)
+
+        def read(prefix: str) -> None:
+            try:
+                for page in obstore.list(self.objects, prefix, chunk_size=_PAGE):
+                    put(page)
+                    if over.is_set():
+                        return
+            finally:
+                put(None)
+
+        with ThreadPoolExecutor(_LISTINGS) as pool:
+            reading = [pool.submit(read, prefix) for prefix in prefixes]
+            try:
+                left = len(reading)
+                while left:
+                    if (page := pages.get()) is None:
+                        left -= 1
+                    else:
+                        yield from map(_listed, page)
+                for one in reading:
+                    one.result()
+            finally:
+                over.set()
+                for one in reading:
+                    one.cancel()
+
+    def paged(self) -> Iterator[Listed]:
+        """Every object, in the order of the store."""
+        with translated():
+            for part in obstore.list(self.objects, chunk_size=_PAGE):
+                yield from map(_listed, part)
 
     def listed_after(self, path: str) -> Iterator[Listed]:
         """The objects whose paths sort behind one; a store lists no others."""
@@ -242,11 +296,11 @@ def translated() -> Iterator[None]:
     except FileNotFoundError as error:
         text = _said(error)
         # A file that is missing is no trouble, a bucket is.
-        raise (OSError if _NO_BUCKET.search(text) else FileNotFoundError)(text) from None
+        raise (StoreError if _NO_BUCKET.search(text) else FileNotFoundError)(text) from None
     except AlreadyExistsError as error:
         raise FileExistsError(_said(error)) from None
     except BaseError as error:
-        raise OSError(_said(error)) from None
+        raise StoreError(_said(error)) from None
 
 
 def _said(error: Exception) -> str:

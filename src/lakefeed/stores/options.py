@@ -60,6 +60,7 @@ _SWITCHES = {
 }
 _ENDPOINTS = ("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint", "aws_endpoint_url_s3")
 _LOCKING = "aws_s3_locking_provider"
+_UNSAFE = "aws_s3_allow_unsafe_rename"
 _PREFIX = re.compile(r"^(aws|google|azure(_storage)?)_")
 _SPAN = re.compile(r"(\d+)\s*(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -70,8 +71,12 @@ def delta_options(path: str, storage: Mapping[str, str]) -> dict[str, str]:
     """The options with which delta-rs opens a table: the user's, and our patience with an object store."""
     if local_path(path) is not None:
         return normal(storage)
+    given = normal(storage)
     # delta-rs has no lock tables any more, and would say so at each opening.
-    return {**_PATIENCE, **{name: value for name, value in normal(storage).items() if name != _LOCKING}}
+    given.pop(_LOCKING, None)
+    # Only the pipeline file turns conditional commits off: delta-rs would also obey the environment.
+    unsafe = {_UNSAFE: "false"} if cloud_of(path) == "s3" else {}
+    return {**_PATIENCE, **unsafe, **given}
 
 
 def normal(storage: Mapping[str, str]) -> dict[str, str]:
@@ -142,8 +147,11 @@ def _first(found: Mapping[str, str], *names: str) -> str:
 
 
 def is_unsafe(path: str, storage: Mapping[str, str]) -> bool:
-    """Whether commits are to be made without protection against a second writer; a lock table protects."""
-    asked = _with_environment(storage).get("aws_s3_allow_unsafe_rename", "")
+    """Whether `storage` asks for commits without protection against a second writer; a lock table protects.
+
+    A variable of the environment does not count: other tools need it, and leave it there.
+    """
+    asked = normal(storage).get(_UNSAFE, "")
     return cloud_of(path) == "s3" and is_true(asked) and lock_options(path, storage) is None
 
 

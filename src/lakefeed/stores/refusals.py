@@ -35,6 +35,11 @@ def _cause(sign: str, what: str, remedy: str) -> _Cause:
 # The order matters: a store that refuses credentials says more than that it refuses.
 _CAUSES = (
     _cause(
+        r"object with invalid path",
+        "the store has an object whose name cannot be read: {said}",
+        "Give it a name without //, /./, /../ and control characters, or choose a path that it is not below.",
+    ),
+    _cause(
         r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|bucket does not exist",
         "the bucket or container does not exist",
         "Create it, or correct the path.",

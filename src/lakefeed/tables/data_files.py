@@ -51,6 +51,8 @@ class MissingFile(TableError):
 
 def data_files(table: LakeTable, where: str | None = None) -> list[DataFile]:
     """The files of the newest version; with `where`, those that may hold such rows, as statistics show."""
+    if table.is_emptied:
+        return []
     files = _normal(table, table.live()) if table.has_vectors else _files_of(table.delta)
     if where is None:
         return files

@@ -66,8 +66,36 @@ def read_file(
             if not kept.all():
                 batch, indexes = without_views(batch).filter(pa.array(kept)), indexes[kept]
             if len(indexes):
-                columns = conformed(batch, schema, wanted.partition).columns
+                columns = _under(store, wanted, batch, schema).columns
                 yield pa.RecordBatch.from_arrays(columns, schema=plain), indexes
+
+
+def _under(
+    store: pafs.FileSystem, wanted: FileRows, batch: pa.RecordBatch, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The rows of a file under the columns of the table. Raises TableError where values do not convert."""
+    there = {field.name: field for field in batch.schema}
+    try:
+        for field in schema:
+            own = there.get(stored_name(field, there))
+            if own is not None and _is_reinterpreted(own.type, field.type):
+                raise pa.ArrowInvalid(f"column {field.name} was {own.type} and is {field.type}")
+        return conformed(batch, schema, wanted.partition)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(
+            f"{store_path(store)}: {wanted.path} has rows from before a column got another type, and they do "
+            f"not convert: {first_line(error)}\n"
+            "Begin with a later version; tables that read its changes begin anew when they are dropped: "
+            "lakefeed table drop PATH --yes"
+        ) from error
+
+
+def _is_reinterpreted(old: pa.DataType, new: pa.DataType) -> bool:
+    """Whether Arrow would take a number for a count of days or microseconds, or the other way round."""
+    return bool(
+        (pa.types.is_temporal(old) and (pa.types.is_integer(new) or pa.types.is_floating(new)))
+        or (pa.types.is_temporal(new) and (pa.types.is_integer(old) or pa.types.is_floating(old)))
+    )
 
 
 def _read(store: pafs.FileSystem, wanted: FileRows, stream: pa.NativeFile) -> Iterator[pa.RecordBatch]:

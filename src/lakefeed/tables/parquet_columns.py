@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from lakefeed.columns.column_types import stored_type
 from lakefeed.columns.names import column_name_problem
 from lakefeed.errors import TableError
-from lakefeed.stores import store_path
+from lakefeed.stores import StoreError, store_errors, store_path
 from lakefeed.text import first_line
 
 _FIELD_ID = b"PARQUET:field_id"
@@ -22,6 +22,11 @@ _SAME = (
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.date32(),
 )  # fmt: skip
 _WIDER = (pa.uint8(), pa.uint16(), pa.uint32())
+_CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4"})
+"""By Arrow's names; its `LZ4` is Parquet's LZ4_RAW, and it has no name for Hadoop's LZ4."""
+_SHAPES = frozenset({"GEOMETRY", "GEOGRAPHY"})
+_AT_A_TIME = 2**16
+"""Bytes that are read ahead of a column: only its first page is wanted."""
 _WITHOUT = {
     pa.null(): "has no value in any row, so its type is unknown",
     pa.uint64(): "is uint64: Delta does not have this type, and its values may not fit a long",
@@ -38,22 +43,28 @@ class UnreadableColumn(Exception):
 
 
 def columns_of(store: pafs.FileSystem, path: str) -> tuple[pq.FileMetaData, pa.Schema]:
-    """The footer of a file and its columns in the types of a Delta table, after reading a row of it.
+    """The footer of a file and its columns in the types of a Delta table, after a row of each row group.
 
     Raises TableError that names the file, and the column where it is one.
     """
     try:
         with store.open_input_file(path) as stream:
-            reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+            reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", buffer_size=_AT_A_TIME)
             given = reader.schema_arrow
             stored = iter([reader.schema.column(at).physical_type for at in range(len(reader.schema))])
             columns = pa.schema(_fields(given, "", stored))
             _refuse_old_lists(reader)
-            # A damaged page shows only when it is read.
-            next(reader.iter_batches(batch_size=1, use_threads=False), None)
+            _refuse_shapes(reader)
+            _refuse_codecs(reader.metadata)
+            for group in range(reader.num_row_groups):
+                # A damaged page or dictionary shows only when it is read.
+                next(reader.iter_batches(batch_size=1, row_groups=[group], use_threads=False), None)
             return reader.metadata, columns
     except UnreadableColumn as error:
         raise _refused(store, path, f"{error}", error.remedy) from None
+    except StoreError:
+        with store_errors(f"{store_path(store)}/{path}"):
+            raise
     except (pa.ArrowException, OSError, ValueError) as error:
         what = f"it cannot be read: {first_line(error)}"
         raise _refused(store, path, what, "Move it somewhere else, or repair it") from error
@@ -117,6 +128,26 @@ def _plain(kind: pa.DataType, stored: str) -> pa.DataType | None:
         # In this old form every moment is meant in UTC, and nothing says so.
         return pa.timestamp("us", "UTC" if kind.tz or stored == "INT96" else None)
     return None
+
+
+def _refuse_shapes(reader: pq.ParquetFile) -> None:
+    for at in range(len(reader.schema)):
+        column = reader.schema.column(at)
+        if (kind := column.logical_type.type) in _SHAPES:
+            raise UnreadableColumn(
+                column.path, f"has Parquet's type {kind}, which not every reader of Delta supports"
+            )
+
+
+def _refuse_codecs(footer: pq.FileMetaData) -> None:
+    for group in (footer.row_group(at) for at in range(footer.num_row_groups)):
+        for column in (group.column(at) for at in range(group.num_columns)):
+            if column.compression not in _CODECS:
+                codec = "Hadoop's LZ4" if column.compression == "UNKNOWN" else column.compression
+                what = f"is compressed with {codec}, which not every reader of Delta supports"
+                raise UnreadableColumn(
+                    column.path_in_schema, what, "Write the file again with snappy or zstd"
+                )
 
 
 def _refuse_old_lists(reader: pq.ParquetFile) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from lakefeed.events import Offsets
 
 _TOMBSTONES = "/#tombstones"
+_BINLOG = "/#binlog/"
 
 
 def application_id(pipeline: str, source: str, partition: str, dead_letters_of: str | None = None) -> str:
@@ -52,6 +53,54 @@ def replay_id(pipeline: str, table: str | None = None) -> str:
     are replayed. No source is named `#replay`.
     """
     return f"{pipeline}/#replay/{table}" if table else f"{pipeline}/#replay"
+
+
+def table_number_id(pipeline: str, source: str, table: str) -> str:
+    """The `txn` application id, in the dead-letter table, of the number of the table that they are of.
+
+    No partition is named `#table`.
+    """
+    return f"{pipeline}/{source}/#table/{table}"
+
+
+def past_letters_id(pipeline: str, source: str, table: str) -> str:
+    """The `txn` application id, in the dead-letter table, of the newest `dead_at` that is of a former table.
+
+    In microseconds since 1970. Such dead letters are never replayed. No partition is named `#past`.
+    """
+    return f"{pipeline}/{source}/#past/{table}"
+
+
+def offset_rules_id(pipeline: str, source: str, table: str) -> str:
+    """The `txn` application id, in the dead-letter table, of the rules that offsets of a table's events have.
+
+    No partition is named `#offsets`.
+    """
+    return f"{pipeline}/{source}/#offsets/{table}"
+
+
+def offset_rules_since_id(pipeline: str, source: str, table: str) -> str:
+    """The `txn` application id of the offset from which on these rules hold.
+
+    No partition is named `#offsets-since`.
+    """
+    return f"{pipeline}/{source}/#offsets-since/{table}"
+
+
+def rebuild_id(pipeline: str) -> str:
+    """The `txn` application id that counts the rebuilds of a table."""
+    return f"{pipeline}/#rebuild"
+
+
+def shaping_id(pipeline: str, digest: str) -> str:
+    """The `txn` application id that counts the rows written with shaping options that have this digest."""
+    return f"{pipeline}/#shaping/{digest}"
+
+
+def rows_by_shaping(transactions: Mapping[str, int], pipeline: str) -> dict[str, int]:
+    """How many rows were written with which shaping options, by their digest."""
+    head = shaping_id(pipeline, "")
+    return {name.removeprefix(head): rows for name, rows in transactions.items() if name.startswith(head)}
 
 
 def run_id(pipeline: str) -> str:
@@ -101,7 +150,8 @@ def ingest_positions(transactions: Mapping[str, int], app_id: str) -> dict[int, 
 def absent(name: str) -> int | None:
     """What an application id stands at where a log does not have it; None where that cannot be said."""
     pipeline, _, _ = name.partition("/")
-    if name in (run_id(pipeline), ended_id(pipeline)) or name.endswith(_TOMBSTONES):
+    counters = (run_id(pipeline), ended_id(pipeline), rebuild_id(pipeline))
+    if name in counters or name.endswith(_TOMBSTONES) or _BINLOG in name or "/#shaping/" in name:
         return 0
     return -1 if "/#query" in name else None
 
@@ -114,6 +164,44 @@ def tombstones_id(pipeline: str) -> str:
 def tombstone_heads(transactions: Mapping[str, int]) -> tuple[int, ...]:
     """The newest files of tombstones of everybody who has fed a table."""
     return tuple(sorted(at for name, at in transactions.items() if at and name.endswith(_TOMBSTONES)))
+
+
+def tombstones_at(then: Mapping[str, int], now: Mapping[str, int]) -> dict[str, int]:
+    """The transactions by which a table has the tombstones again that it had then."""
+    return {
+        name: then.get(name, 0)
+        for name, at in now.items()
+        if name.endswith(_TOMBSTONES) and then.get(name, 0) != at
+    }
+
+
+def binlog_id(pipeline: str, source: str, stream: str, what: str) -> str:
+    """The `txn` application id of what is known of the binlog that a stream of changes comes from.
+
+    `stream` is a partition and a connector, `what` one of `server`, `position` and `time`, or with a number
+    `origin` and `transaction`.
+    """
+    return f"{pipeline}{_BINLOG}{source}/{stream}/{what}"
+
+
+def binlog_sources(transactions: Mapping[str, int], pipeline: str, stream: str) -> list[str]:
+    """The sources of a pipeline through which this stream has fed a table."""
+    head, tail = f"{pipeline}{_BINLOG}", f"/{stream}/server"
+    ids = [name for name in transactions if name.startswith(head) and name.endswith(tail)]
+    return [name.removeprefix(head).removesuffix(tail) for name in ids]
+
+
+def binlog_streams(transactions: Mapping[str, int]) -> list[tuple[str, str, str]]:
+    """Pipeline, source and stream of all binlogs that have fed a table."""
+    ids = (name for name in transactions if _BINLOG in name and name.endswith("/server"))
+    parts = (name.removesuffix("/server").partition(_BINLOG) for name in ids)
+    return [(pipeline, *rest.split("/", 1)) for pipeline, _, rest in parts]  # type: ignore[misc]
+
+
+def is_position(name: str) -> bool:
+    """Whether an application id counts what has been read, and not what belongs to the rows of a version."""
+    counts_rows = "/#shaping/" in name or name.endswith("/#rebuild")
+    return not counts_rows and not name.endswith(_TOMBSTONES) and _BINLOG not in name
 
 
 def feeders_of(transactions: Mapping[str, int]) -> dict[tuple[str, str], Offsets]:

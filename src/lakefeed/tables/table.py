@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -58,6 +59,8 @@ class LakeTable:
     """The version up to which entries have been read."""
     _durable_to = -1
     """The version up to which entries outlive a power cut, of those that were read or written here."""
+    is_emptied = False
+    """Whether the rows of the version are left out of account: see `emptied`."""
     _own: tuple[Entry, Hashable] | None = None
     """The entry that was put into a store behind that version, if nobody has moved on to it yet."""
 
@@ -199,6 +202,12 @@ class LakeTable:
         if self._shape is None or self._shape[0] != version:
             self._shape = version, Shape.of(self._delta)
         return self._shape[1]
+
+    def emptied(self, shape: Shape) -> LakeTable:
+        """The same version without its rows, in another shape: for an entry that replaces all of them."""
+        table = copy.copy(self)
+        table._shape, table.is_emptied = (self._delta.version(), shape), True
+        return table
 
     @property
     def schema(self) -> pa.Schema:

@@ -103,10 +103,8 @@ def send(
         run_inline(moved, watch or unwatched)
         if moved.queries():
             run_queries(moved, watch or unwatched)
-    elif watch:
-        run_watched(moved, once=True, watch=watch)
     else:
-        moved.run(once=True)
+        run_watched(moved, once=True, watch=watch or unwatched)
     return Landed.of(chosen, folder)
 
 

@@ -1,14 +1,15 @@
-"""Upkeep beside the stream: one thread that looks after all tables of a run, step by step."""
+"""Upkeep during a run: a few threads rewrite files of all tables step by step, others vacuum."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,7 +27,7 @@ from lakefeed.tables.rewrite.tiers import Due, due_for_compaction, even_size
 from lakefeed.tables.table import LakeTable
 from lakefeed.text import in_backticks
 from lakefeed.upkeep.jobs import UpkeepJob
-from lakefeed.upkeep.rewriter import BeyondMemory, FileChange
+from lakefeed.upkeep.rewriter import BeyondMemory, FileChange, Stopped
 from lakefeed.upkeep.schedule import Schedule
 
 _log = logging.getLogger("lakefeed")
@@ -34,6 +35,10 @@ _LOOK = 0.2
 """Seconds between two looks at whether the run is to stop."""
 _AGAIN = 60.0
 """Seconds after which an operation that gave way is tried again, if its interval is not shorter."""
+_VACUUMS = 4
+"""Tables that are vacuumed at the same time."""
+_STEPS = 4
+"""Steps of other operations that are done at the same time."""
 _WORN_LOOK = 2.0
 """Seconds between two looks at how many rows of a table deletion vectors delete."""
 _COLD_AFTER = 6
@@ -57,8 +62,29 @@ class SteadyClock:
         return min(self._wall(), self._began + self._steady())
 
 
+@dataclass
+class _Work:
+    """An operation on a table that has begun."""
+
+    job: UpkeepJob
+    operation: str
+    steps: Iterator[float]
+    due: float = 0.0
+    """When the next step may begin, by the monotonic clock."""
+    step: threading.Thread | None = None
+    """The step that is being done."""
+    is_done: bool = False
+    rest: float | None = None
+    """For how many seconds the table rests after it; None when the operation is over."""
+
+    @property
+    def is_vacuum(self) -> bool:
+        """Whether it mostly waits for the store."""
+        return self.operation == "vacuum"
+
+
 class Scheduler:
-    """Does what is due, one step after the other, and rests in between so that the stream has its time.
+    """Does what is due, step by step; a table rests between two steps so that the stream has its time.
 
     No error of upkeep ends the run: what fails is logged once, and tried again at its next interval.
     """
@@ -77,67 +103,144 @@ class Scheduler:
         self._watch = watch
         self._stop = stop
         self._ended = threading.Event()
+        self._done = threading.Event()
+        """Set when a step is done."""
         self._clock = clock or SteadyClock()
         self._told: set[str] = set()
         self._in_vain: set[str] = set()
         """Tables whose last compaction found nothing to do, or failed: the next waits for its interval."""
+        self._ordering = threading.Lock()
+        """A partition that is put in order may take half of the memory, so that none is beside it."""
 
     def run(self) -> None:
         """Look after the tables until `end` is called or the run is stopped.
 
-        Tables take turns, a step each, so that one with much to do does not keep the others waiting; each has
-        one operation at a time.
+        A few tables are at work at the same time, each with one operation, and while one rests another has
+        its turn: one with much to do does not keep the others waiting.
         """
-        at_work: dict[int, tuple[str, Iterator[None]]] = {}
+        at_work: dict[str, _Work] = {}
+        try:
+            self._run(at_work)
+        finally:
+            for work in at_work.values():
+                if work.step is not None:
+                    work.step.join()
+
+    def run_due(self) -> None:
+        """Do each operation that is due once, one after the other and without rests.
+
+        For a run that ends by itself, when all events are committed.
+        """
+        try:
+            self._jobs = self._look()
+        except Exception as error:
+            self._tell("all tables", "the search for work", error)
+            return
+        for job in self._jobs:
+            for operation, every in job.intervals().items():
+                if self._schedule.is_due(job.handle.name, operation, every):
+                    steps = self._steps(job, operation)
+                    while not self._stopping() and self._advance(job, operation, steps) is not None:
+                        pass
+
+    def _run(self, at_work: dict[str, _Work]) -> None:
+        look_at = 0.0
         while not self._stopping():
-            try:
-                self._jobs = self._look()
-                waits = self._waits()
-            except Exception as error:
-                # A store that is away, most often: the tables of a route are looked for anew.
-                self._tell("all tables", "the search for work", error)
-                if self.rest(_AGAIN):
-                    return
-                continue
-            for wait, at, name in waits:
-                if wait <= 0 and at not in at_work:
-                    at_work[at] = (name, self._steps(self._jobs[at], name))
-            for at, (name, steps) in list(at_work.items()):
-                if not self._advance(self._jobs[at], name, steps):
-                    del at_work[at]
-            if not waits or (not at_work and self.rest(self._pause(waits[0][0]))):
+            # Before the look at what is due: what ends after that is not due again.
+            if self._take_note(at_work):
+                look_at = 0.0
+            if time.monotonic() >= look_at:
+                try:
+                    self._jobs = self._look()
+                    waits = self._waits(at_work)
+                except Exception as error:
+                    # A store that is away, most often: the tables of a route are looked for anew.
+                    self._tell("all tables", "the search for work", error)
+                    look_at = time.monotonic() + _AGAIN
+                else:
+                    if not waits and not at_work:
+                        return
+                    self._begin([one for wait, *one in waits if wait <= 0], at_work)
+                    look_at = time.monotonic() + self._pause(waits, at_work)
+            self._go_on(at_work)
+            left = look_at - time.monotonic()
+            if self._wait(min(left, _LOOK) if at_work else left):
                 return
+
+    def _begin(self, due: Sequence[Sequence[Any]], at_work: dict[str, _Work]) -> None:
+        """Take up operations on tables that have none."""
+        for job, operation in due:
+            vacuums = sum(work.is_vacuum for work in at_work.values())
+            if job.handle.path not in at_work and (operation != "vacuum" or vacuums < _VACUUMS):
+                at_work[job.handle.path] = _Work(job, operation, self._steps(job, operation))
+
+    def _take_note(self, at_work: dict[str, _Work]) -> bool:
+        """Look at the steps that are done; whether an operation is over."""
+        over = []
+        for name, work in at_work.items():
+            if work.step is not None and work.is_done:
+                work.step = None
+                if work.rest is None:
+                    over.append(name)
+                else:
+                    work.due = time.monotonic() + work.rest
+        for name in over:
+            del at_work[name]
+        return bool(over)
+
+    def _go_on(self, at_work: dict[str, _Work]) -> None:
+        """Begin the steps that are due, those that have waited longest first."""
+        busy = sum(work.step is not None and not work.is_vacuum for work in at_work.values())
+        now = time.monotonic()
+        waiting = [work for work in at_work.values() if work.step is None and work.due <= now]
+        for work in sorted(waiting, key=lambda one: one.due):
+            if work.is_vacuum or busy < _STEPS:
+                busy += not work.is_vacuum
+                name = f"{work.operation} {work.job.handle.name}"
+                work.is_done = False
+                work.step = threading.Thread(target=self._step, args=[work], name=name, daemon=True)
+                work.step.start()
+
+    def _step(self, work: _Work) -> None:
+        work.rest = None
+        try:
+            work.rest = self._advance(work.job, work.operation, work.steps)
+        finally:
+            work.is_done = True
+            self._done.set()
 
     def end(self) -> None:
         """Do not begin another step."""
         self._ended.set()
 
-    def rest(self, seconds: float) -> bool:
-        """Wait; True when the run is to stop."""
+    def _wait(self, seconds: float) -> bool:
+        """Wait until a step is done, or for so long; True when the run is to stop."""
         deadline = time.monotonic() + seconds
-        while (left := deadline - time.monotonic()) > 0:
-            if self._stop.is_set() or self._ended.wait(min(_LOOK, left)):
-                return True
+        while (left := deadline - time.monotonic()) > 0 and not self._stopping():
+            if self._done.wait(min(_LOOK, left)):
+                break
+        self._done.clear()
         return self._stopping()
 
     def _stopping(self) -> bool:
         return self._stop.is_set() or self._ended.is_set()
 
-    def _waits(self) -> list[tuple[float, int, str]]:
-        """Every operation with the seconds until it is due and the number of its table, soonest first."""
+    def _waits(self, at_work: Collection[str] = ()) -> list[tuple[float, UpkeepJob, str]]:
+        """Every operation on the other tables with the seconds until it is due, soonest first."""
         waits = []
-        for at, job in enumerate(self._jobs):
-            for name, every in job.intervals().items():
+        for job in self._jobs:
+            for name, every in job.intervals().items() if job.handle.path not in at_work else ():
                 wait = self._schedule.seconds_until(job.handle.name, name, every)
                 if name == "compact" and wait > 0 and self._is_worn(job):
                     wait = 0.0
-                waits.append((wait, at, name))
-        return sorted(waits)
+                waits.append((wait, job, name))
+        return sorted(waits, key=lambda one: one[0])
 
-    def _pause(self, wait: float) -> float:
-        """How long to rest until the next look, where the next operation is due after some seconds."""
+    def _pause(self, waits: Sequence[tuple[float, UpkeepJob, str]], at_work: Collection[str]) -> float:
+        """How long to rest until the next look: until an operation is due."""
+        soonest = min((wait for wait, job, _ in waits if job.handle.path not in at_work), default=60.0)
         marks = any(job.handle.exists and job.handle.table.has_vectors for job in self._jobs)
-        return min(_WORN_LOOK if marks else 60.0, max(_LOOK, wait))
+        return min(_WORN_LOOK if marks else 60.0, max(_LOOK, soonest))
 
     def _is_worn(self, job: UpkeepJob) -> bool:
         """Whether readers of the table read too many deleted rows, and a compaction can help.
@@ -148,16 +251,24 @@ class Scheduler:
         spec, handle = job.upkeep.compact, job.handle
         if not isinstance(spec, Compact) or handle.name in self._in_vain or not handle.exists:
             return False
-        with handle.lock, suppress(LakefeedError, OSError):
-            return table_is_worn(handle.table, spec.max_deleted)
-        return False
+        if not handle.lock.acquire(blocking=False):
+            # A commit, which may take its time: the next look tells.
+            return False
+        try:
+            with suppress(LakefeedError, OSError):
+                return table_is_worn(handle.table, spec.max_deleted)
+            return False
+        finally:
+            handle.lock.release()
 
-    def _advance(self, job: UpkeepJob, operation: str, steps: Iterator[None]) -> bool:
-        """Do one step; False when the operation is over, and its interval is counted anew."""
+    def _advance(self, job: UpkeepJob, operation: str, steps: Iterator[float]) -> float | None:
+        """Do one step; for how many seconds the table rests then.
+
+        None when the operation is over, and its interval is counted anew.
+        """
         name = job.handle.name
         try:
-            next(steps)
-            return True
+            return next(steps)
         except StopIteration:
             wait = job.intervals()[operation]
         except Conflict as error:
@@ -172,9 +283,10 @@ class Scheduler:
         # What a stop cuts short is still due at the next start.
         if not self._stopping():
             self._schedule.wait(name, operation, job.intervals()[operation], wait)
-        return False
+        return None
 
-    def _steps(self, job: UpkeepJob, operation: str) -> Iterator[None]:
+    def _steps(self, job: UpkeepJob, operation: str) -> Iterator[float]:
+        """Do the steps of an operation; each time, for how many seconds the table is to rest."""
         steps = {"compact": self._compact, "cluster": self._cluster, "delete": self._delete}
         steps["vacuum"] = self._vacuum
         began = time.monotonic()
@@ -186,9 +298,7 @@ class Scheduler:
             seconds = time.monotonic() - began
             if change != FileChange():
                 self._watch(UpkeepDone(job.handle.name, operation, **asdict(change), seconds=seconds))
-            if self.rest(seconds * (1 / job.upkeep.max_share - 1)):
-                return
-            yield
+            yield 0.0 if operation == "vacuum" else seconds * (1 / job.upkeep.max_share - 1)
             began = time.monotonic()
 
     def _compact(self, job: UpkeepJob) -> Iterator[FileChange]:
@@ -222,7 +332,8 @@ class Scheduler:
             passing("cluster_started")
             try:
                 size = even_size(step.before.bytes, plan.target_size)
-                change = job.rewriter.cluster(replace(plan, target_size=size), step)
+                with self._ordering:
+                    change = job.rewriter.cluster(replace(plan, target_size=size), step)
             except BeyondMemory as error:
                 self._tell(name, "cluster", error)
                 continue
@@ -259,7 +370,8 @@ class Scheduler:
         whole = spec.column in table.partition_columns
         for partition in [()] if whole else by_partition(data_files(table, condition)):
             passing("delete_started")
-            yield job.rewriter.delete(" AND ".join([condition, *partition_conditions(partition)]))
+            conditions = partition_conditions(partition, table.schema)
+            yield job.rewriter.delete(" AND ".join([condition, *conditions]))
 
     def _vacuum(self, job: UpkeepJob) -> Iterator[FileChange]:
         spec = job.upkeep.vacuum
@@ -275,7 +387,13 @@ class Scheduler:
             told = str(error).replace("--allow-short-retention", "allow_short_retention: true")
             raise TableError(told) from error
         passing("vacuum_started")
-        yield job.rewriter.vacuum(plan, lambda: passing("vacuum_deleted"))
+        yield job.rewriter.vacuum(plan, self._deleted)
+
+    def _deleted(self) -> None:
+        """A vacuum has deleted a file. Raises Stopped when the run ends: the next vacuum deletes the rest."""
+        passing("vacuum_deleted")
+        if self._stopping():
+            raise Stopped
 
     def _tell(self, table: str, operation: str, error: Exception) -> None:
         """Log what could not be done, each thing once."""
@@ -297,6 +415,7 @@ def _due(job: UpkeepJob) -> list[Due]:
         where=spec.where,
         cold_before=time.time() - _COLD_AFTER * spec.every,
         max_deleted=spec.max_deleted,
+        max_rows=job.handle.spec.max_rows_per_file if job.handle.spec else None,
     )
 
 

@@ -55,8 +55,9 @@ class SparkRewriter:
         """OPTIMIZE one partition."""
         size = {"spark.databricks.delta.optimize.maxFileSize": str(plan.target_size)}
         size["spark.databricks.delta.optimize.minFileSize"] = str(plan.target_size)
+        where = _where(partition_conditions(step.partition, self.table().schema))
         with self._commanding("compact", {"partition": dict(step.partition)}, size) as ask:
-            return _optimized(ask(f"OPTIMIZE {self._name}{_where(partition_conditions(step.partition))}"))
+            return _optimized(ask(f"OPTIMIZE {self._name}{where}"))
 
     def cluster(self, plan: z_order.ZOrderPlan, step: z_order.ZOrderStep) -> FileChange:
         """OPTIMIZE one partition with ZORDER BY."""
@@ -64,7 +65,7 @@ class SparkRewriter:
         told = {"columns": list(plan.columns), "partition": dict(step.partition)}
         columns = ", ".join(in_backticks(column) for column in plan.columns)
         with self._commanding("cluster", told, size) as ask:
-            where = _where(partition_conditions(step.partition))
+            where = _where(partition_conditions(step.partition, self.table().schema))
             return _optimized(ask(f"OPTIMIZE {self._name}{where} ZORDER BY ({columns})"))
 
     def delete(self, where: str) -> FileChange:

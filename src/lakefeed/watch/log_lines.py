@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
 
 from lakefeed.columns.inferred import inferred_from
 from lakefeed.engine.run_events import (
+    AllRefused,
     BatchDone,
     Committed,
     InputsSeen,
@@ -28,9 +29,10 @@ from lakefeed.engine.run_events import (
     TableStopped,
     UpkeepDone,
 )
-from lakefeed.figures import readable_seconds, readable_size, trying_again
+from lakefeed.figures import WAITS, readable_seconds, readable_size, trying_again
 from lakefeed.reports.outstanding import copied_words
 from lakefeed.text import counted, listed
+from lakefeed.watch.alike import AlikeLines
 from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
 
@@ -78,6 +80,7 @@ class LogLines:
         self._waits = waits
         self._seen: set[str] = set()
         self._looked: dict[str, float] = {}
+        self._alike = AlikeLines(clock)
 
     def __enter__(self) -> LogLines:
         """Wait for a stop, to say that it was heard."""
@@ -90,6 +93,7 @@ class LogLines:
     ) -> None:
         """Say what was done."""
         self._over = True
+        self._alike.flush()
         view = self._state.view()
         if kind is not None and not view.started:
             return
@@ -115,6 +119,7 @@ class LogLines:
 
     def watch(self, event: RunEvent) -> None:
         """Write the line of an event, where it has one."""
+        self._alike.passes(event.table if isinstance(event, Committed) else None)
         match event:
             case Starting(fetching=fetching):
                 if fetching:
@@ -126,27 +131,32 @@ class LogLines:
                 if missing and self._waits:
                     _info(f"{table}: waits for {listed(missing)}", "waiting", table=table)
             case Committed():
-                _info(_commit_line(event), "committed", **asdict(event))
+                # A version with positions and nothing else is of interest to nobody who reads the log.
+                level = logging.INFO if _has_something(event) else logging.DEBUG
+                _tell(level, _commit_line(event), "committed", **asdict(event))
             case BatchDone(source=source, read=read) if read:
                 self._seen.add(source)
             case SourceSeen(source=source):
                 self._tell_waiting(source)
                 self._tell_copied(source)
-            case SourceTrouble(source=source, text=text):
-                self._retry("source", source, text)
+            case SourceTrouble(source=source, text=text, waits=waits):
+                self._retry("source", source, text, WAITS if waits else "")
             case TableDelayed(table=table, text=text):
                 self._retry("table", table, text)
             case TableMoved(table=table, source=source, text=text):
-                _info(f"{table}: {text}", "moved", table=table, source=source)
+                self._tell_table(table, f"{table}: {text}", "moved", source=source)
             case SourceStopped(source=source, text=text):
-                _tell_stopped("source", source, text)
+                _tell(logging.ERROR, _stopped("source", source, text), "stopped", source=source)
             case TableStopped(table=table, text=text):
-                _tell_stopped("table", table, text)
+                self._tell_table(table, _stopped("table", table, text), "stopped", logging.ERROR)
             case TableChanged(table=table, text=text):
-                _info(f"{table}: {text}", "changed", table=table)
+                self._tell_table(table, f"{table}: {text}", "changed")
             case RefusingMany(table=table, source=source, text=text):
                 said = f"table {table}: {text or 'events are accepted again'}"
                 _tell(logging.WARNING if text else logging.INFO, said, "refusing", table=table, source=source)
+            case AllRefused(table=table, source=source, text=text):
+                said = f"table {table}: {text}"
+                _tell(logging.ERROR, said, "all_refused", table=table, source=source)
             case SchemaInferred(table=table, lines=lines, events=events):
                 said = "\n  ".join([f"{table}: columns {inferred_from(events)}:", *lines])
                 _info(said, "inferred", table=table, columns=list(lines), events=events)
@@ -194,7 +204,21 @@ class LogLines:
         named = "" if kind == "source" or what.startswith(key) else f"{key}: "
         again = how or f"{trying_again(now - since, self._state.give_up_after)} (give_up_after)"
         said = f"{named}{what.rstrip('.')}; {again}" + (f"\n{remedy}" if remedy else "")
-        _tell(logging.WARNING, said, "trouble", **{kind: name})
+        if kind == "table":
+            self._tell_table(name, said, "trouble", logging.WARNING)
+        else:
+            _tell(logging.WARNING, said, "trouble", source=name)
+
+    def _tell_table(
+        self, table: str, line: str, event: str, level: int = logging.INFO, **fields: object
+    ) -> None:
+        """Write a line about a table; what is the same for many tables becomes one line."""
+
+        def write(text: str, tables: Sequence[str]) -> None:
+            about = {"table": tables[0]} if len(tables) == 1 else {"tables": list(tables)}
+            _tell(level, text, event, **fields, **about)
+
+        self._alike.add(table, line, write)
 
 
 def _commit_line(event: Committed) -> str:
@@ -208,9 +232,13 @@ def _commit_line(event: Committed) -> str:
     return f"{event.table}: version {event.version}: {wrote}, {origin}{letters}, {took}{retries}"
 
 
-def _tell_stopped(kind: str, name: str, text: str) -> None:
+def _has_something(event: Committed) -> bool:
+    return bool(event.rows or event.files or event.letters or event.filtered or event.stale or event.replaces)
+
+
+def _stopped(kind: str, name: str, text: str) -> str:
     what = f"{kind} {name}"
-    _tell(logging.ERROR, f"{what} stopped: {text.removeprefix(f'{what}: ')}", "stopped", **{kind: name})
+    return f"{what} stopped: {text.removeprefix(f'{what}: ')}"
 
 
 def _info(line: str, event: str, **fields: object) -> None:

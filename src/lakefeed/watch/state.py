@@ -6,12 +6,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 from lakefeed.columns.inferred import inferred_from
 from lakefeed.engine.run_events import (
     BatchDone,
     CommitFailed,
     Committed,
+    CopyOutdated,
     DeadLettersWritten,
     FilesCounted,
     InputsSeen,
@@ -21,6 +23,7 @@ from lakefeed.engine.run_events import (
     RowsShaped,
     RunEvent,
     SchemaInferred,
+    SequencesFell,
     SourceDescribed,
     SourceSeen,
     SourceStopped,
@@ -32,6 +35,7 @@ from lakefeed.engine.run_events import (
     TableMoved,
     TableReached,
     TableStopped,
+    UnappliedCounted,
     UpkeepDone,
 )
 from lakefeed.figures import readable_seconds, readable_size
@@ -40,6 +44,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.secrets import Redactor, mask_urls
 from lakefeed.sources import source_of
 from lakefeed.text import counted
+from lakefeed.watch.alike import line_pattern
 from lakefeed.watch.dead_letters import DeadLetterGroups
 from lakefeed.watch.series import HOUR, Rate, Series
 from lakefeed.watch.table_state import SourceState, TableState
@@ -47,6 +52,14 @@ from lakefeed.watch.view import FlowView, Happening, RunView
 
 _SHORTEST_WINDOW = 10.0
 _HAPPENINGS_KEPT = 40
+_TOGETHER = 10.0
+"""Seconds within which the same of several tables is one happening."""
+
+
+def _is_together(one: Happening, other: Happening) -> bool:
+    """Whether the same has happened to two tables at about the same time."""
+    patterns = {line_pattern(each.what, each.text) for each in (one, other)}
+    return one.kind == other.kind and len(patterns) == 1 and other.at - one.at < _TOGETHER
 
 
 class RunState:
@@ -133,6 +146,8 @@ class RunState:
                 source.ends, source.seen_at = dict(ends), self._clock()
                 source.rows_between, source.ask_outstanding = rows_between, event.outstanding
                 source.remark = self._redact(event.remark)
+                source.skipped = {name: self._redact(text) for name, text in event.skipped.items()}
+                source.lost = {name: self._redact(text) for name, text in event.stopped.items()}
                 source.behind = sum(self._lags(source).values())
                 source.lag.add(source.seen_at, source.behind)
                 self._lag.add(source.seen_at, sum(one.behind for one in self._sources.values()))
@@ -141,7 +156,8 @@ class RunState:
                 source.rate.add(self._clock(), event.new)
             case SourceDescribed(describe=describe, refuses=refuses):
                 source.describe, source.refuses = describe, refuses
-            case SourceTrouble(text=text):
+            case SourceTrouble(text=text, waits=waits):
+                source.waits = waits
                 self._retry(source, text)
             case SourceStopped(text=text):
                 self._stop(source, text)
@@ -162,6 +178,11 @@ class RunState:
                 table.shape(event)
             case RefusingMany():
                 self._refuse(table, event)
+            case CopyOutdated(text=text):
+                table.outdated = self._redact(text)
+                self._happen("refusing", table, table.outdated)
+            case SequencesFell():
+                self._fall(table, event)
             case TableReached(source=source, positions=positions):
                 table.positions[source] = dict(positions)
             case TableDelayed(text=text):
@@ -185,6 +206,8 @@ class RunState:
                 table.see_inputs(event)
             case FilesCounted():
                 table.count(event)
+            case UnappliedCounted(changes=changes):
+                table.unapplied = changes
             case UpkeepDone():
                 table.keep_up(event)
                 files = f"{event.files_before:,} to {counted(event.files_after, 'file')}"
@@ -195,11 +218,18 @@ class RunState:
     def _count_dead_letters(self, table: TableState, event: DeadLettersWritten) -> None:
         now, many, source = self._clock(), sum(event.counts.values()), self._sources[event.source]
         table.dead_letters += many
+        if self._is_copy(event.table):
+            table.unapplied += many
         source.dead_letters += many
         source.dead_letter_rate.add(now, many)
         for (_, code), count in event.counts.items():
             table.codes[code] = table.codes.get(code, 0) + count
         self._groups.add(event, now)
+
+    def _is_copy(self, table: str) -> bool:
+        spec = self._pipeline.tables[table]
+        changes = any(self._pipeline.inputs[name].brings_changes for name in spec.from_)
+        return changes and spec.mode in ("upsert", "history")
 
     def _refuse(self, table: TableState, event: RefusingMany) -> None:
         text = self._redact(event.text)
@@ -208,6 +238,13 @@ class RunState:
             table.refusing_since = table.refusing_since if table.refusing else self._clock()
             table.refusing[event.source] = text
         self._happen("refusing" if text else "over", table, text or "events are accepted again")
+
+    def _fall(self, table: TableState, event: SequencesFell) -> None:
+        text, before = self._redact(event.text), table.backwards.get(event.source, "")
+        others = {source: said for source, said in table.backwards.items() if source != event.source}
+        table.backwards = others | ({event.source: text} if text else {})
+        if bool(text) != bool(before):
+            self._happen("refusing" if text else "over", table, text or "changes are newer again")
 
     def _retry(self, retried: SourceState | TableState, text: str) -> None:
         before, retried.trouble = retried.trouble, self._redact(text)
@@ -223,7 +260,12 @@ class RunState:
         self._happen("stopped", stopped, text)
 
     def _happen(self, kind: str, what: SourceState | TableState, text: str) -> None:
-        self._happenings.appendleft(Happening(self._clock(), kind, what.name, self._redact(text)))
+        happening = Happening(self._clock(), kind, what.name, self._redact(text))
+        newest = self._happenings[0] if self._happenings else None
+        if newest and _is_together(newest, happening):
+            self._happenings[0] = replace(newest, others=newest.others + 1)
+        else:
+            self._happenings.appendleft(happening)
 
     def view(self, span: float = HOUR) -> RunView:
         """What the run looks like now, its charts over the last `span` seconds; the caller may keep it."""

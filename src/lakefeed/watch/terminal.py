@@ -12,6 +12,8 @@ from rich.text import Text
 
 from lakefeed.columns.inferred import inferred_from
 from lakefeed.engine.run_events import (
+    AllRefused,
+    Committed,
     RefusingMany,
     RunEvent,
     SchemaInferred,
@@ -22,13 +24,14 @@ from lakefeed.engine.run_events import (
     TableStopped,
     UpkeepDone,
 )
-from lakefeed.figures import ago, thousands, trying_again
+from lakefeed.figures import WAITS, ago, thousands, trying_again
 from lakefeed.pipeline.secrets import Redactor
 from lakefeed.reports.outstanding import copied_words
 from lakefeed.text import counted
+from lakefeed.watch.alike import AlikeLines
 from lakefeed.watch.state import RunState
 from lakefeed.watch.summary import summary, where_to_look
-from lakefeed.watch.view import RunView, TableView
+from lakefeed.watch.view import RunView, SourceView, TableView
 
 _LINES_BESIDE = 6
 """Lines of the terminal that are left to headings, the sum and troubles."""
@@ -59,6 +62,7 @@ class LiveProgress:
         self._called = called
         self._stop = stop or threading.Event()
         self._patience = patience
+        self._alike = AlikeLines()
         self._waits = waits
         self._live = Live(
             get_renderable=self._draw, console=self._console, refresh_per_second=4, transient=True
@@ -73,6 +77,7 @@ class LiveProgress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Erase what was drawn, and say what was done."""
+        self._alike.flush()
         self._live.stop()
         view = self._state.view()
         if kind is not None and not view.started:
@@ -86,17 +91,21 @@ class LiveProgress:
 
     def watch(self, event: RunEvent) -> None:
         """Print above the table what should be read later as well."""
+        self._alike.passes(event.table if isinstance(event, Committed) else None)
         match event:
             case Starting(fetching=True):
                 self._print("fetching Delta for Spark, once for this machine (14 MB)", "dim")
             case SourceStopped(source=name, text=text):
                 self._print(f"source {name} stopped: {text.removeprefix(f'source {name}: ')}", "red")
             case TableStopped(table=name, text=text):
-                self._print(f"table {name} stopped: {text.removeprefix(f'table {name}: ')}", "red")
+                said = f"table {name} stopped: {text.removeprefix(f'table {name}: ')}"
+                self._alike.add(name, said, lambda line, _: self._print(line, "red"))
             case TableChanged(table=name, text=text) | TableMoved(table=name, text=text):
-                self._print(f"{name}: {text}", "dim")
+                self._alike.add(name, f"{name}: {text}", lambda line, _: self._print(line, "dim"))
             case RefusingMany(table=name, text=text):
                 self._print(f"table {name}: {text or 'events are accepted again'}", "yellow", soft_wrap=True)
+            case AllRefused(table=name, text=text):
+                self._print(f"table {name}: {text}", "red", soft_wrap=True)
             case SchemaInferred(table=name, lines=lines, events=events):
                 said = "\n  ".join([f"{name}: columns {inferred_from(events)}:", *lines])
                 self._print(said, "dim", soft_wrap=True)
@@ -114,11 +123,19 @@ class LiveProgress:
             said = stopping if self._stop.is_set() else "starting Spark"
             took = f"  {view.now - view.began:.0f} s"
             return Text.assemble((f"{view.pipeline}  ", "bold"), said, (took, "dim"))
-        most = self._state.give_up_after
-        found = [(one.trouble, one.trouble_since) for one in view.sources if one.trouble]
-        found += [(f"{one.name}: {one.trouble}", one.trouble_since) for one in view.tables if one.trouble]
+
+        def again(one: SourceView | TableView) -> str:
+            return trying_again(view.now - one.trouble_since, self._state.give_up_after)
+
         troubles = [
-            Text(f"{text}; {trying_again(view.now - since, most)}", style="yellow") for text, since in found
+            Text(f"{one.trouble}; {WAITS if one.waits else again(one)}", style="yellow")
+            for one in view.sources
+            if one.trouble
+        ]
+        troubles += [
+            Text(f"{one.name}: {one.trouble}; {again(one)}", style="yellow")
+            for one in view.tables
+            if one.trouble
         ]
         troubles += [
             Text(f"{one.name}: {text}", "dim")

@@ -65,6 +65,8 @@ class Happening:
     kind: str
     what: str
     text: str
+    others: int = 0
+    """So many other tables to which the same happened with it."""
 
 
 @dataclass(kw_only=True)
@@ -80,10 +82,16 @@ class SourceFacts:
     seen_at: float | None = None
     trouble: str = ""
     trouble_since: float = 0.0
+    waits: bool = False
+    """Whether the trouble lasts until somebody has decided something."""
     stopped: str = ""
     stopped_at: float = 0.0
     remark: str = ""
     """What its owner should know though it is read."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Streams that are not read, with why, and what to do behind a line break."""
+    lost: dict[str, str] = field(default_factory=dict)
+    """Streams that were read and cannot be read on, in the same words."""
 
     @property
     def answers(self) -> bool:
@@ -143,6 +151,8 @@ class TableFacts:
     commit_seconds: float = 0.0
     """How long the commits of this run took, all together."""
     dead_letters: int = 0
+    unapplied: int = 0
+    """In a copy of a database: changes of its rows that are dead letters, of this run and of earlier ones."""
     columns: tuple[tuple[str, str], ...] = ()
     """The names of its columns, each with its type as text; empty before they were counted."""
     partition_by: tuple[str, ...] = ()
@@ -154,6 +164,10 @@ class TableFacts:
     stopped: str = ""
     stopped_at: float = 0.0
     refusing_since: float = 0.0
+    outdated: str = ""
+    """Why it is not the copy of its stream, and the command that makes it one."""
+    backwards: Mapping[str, str] = field(default_factory=dict)
+    """By source: changes of a database that are older than those before, and what to do about it."""
     filtered: int = 0
     """Events of this run that `where` and `expect` have left out."""
     expectations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -198,7 +212,7 @@ class TableView(TableFacts):
     @property
     def state(self) -> str:
         """How the table is: `down`, `warn`, `up`, or `new` where nothing has come yet."""
-        if self.stopped or self.trouble or self.refusing:
+        if self.stopped or self.trouble or self.refusing or self.unapplied or self.backwards:
             return "down" if self.stopped or self.trouble else "warn"
         return "up" if self.version is not None else "new"
 

@@ -5,8 +5,9 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from lakefeed.columns.column_types import TIMESTAMP, type_text
-from lakefeed.columns.widening import merge_proposals, widen
+from lakefeed.columns.column_types import JSON, TIMESTAMP, type_text
+from lakefeed.columns.evidence import Evidence
+from lakefeed.columns.widening import merge_proposals, widen, wider
 
 TYPES = [
     pa.null(),
@@ -79,8 +80,60 @@ def test_proposals_are_merged_by_name_in_order_of_appearance() -> None:
     ]
 
 
-def test_of_names_that_differ_by_case_the_first_spelling_is_proposed() -> None:
+def test_names_that_differ_by_case_stay_apart_until_all_events_have_been_seen() -> None:
     a, b = pa.schema([("userid", pa.string())]), pa.schema([("userId", pa.int64())])
 
-    assert merge_proposals(a, b).equals(merge_proposals(b, a))
-    assert merge_proposals(a, b).equals(pa.schema([("userId", pa.int64())]))
+    assert merge_proposals(a, b).equals(pa.schema([*a, *b]))
+
+
+LONG, DOUBLE, WHOLE = pa.int64(), pa.float64(), pa.decimal128(38, 0)
+DAY, MOMENT = pa.date32(), pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    ("have", "seen", "needed"),
+    [
+        (LONG, DOUBLE, DOUBLE),
+        (DOUBLE, LONG, DOUBLE),
+        (pa.int16(), LONG, LONG),
+        (LONG, WHOLE, WHOLE),
+        (WHOLE, DOUBLE, WHOLE),
+        (LONG, pa.decimal128(38, 10), pa.decimal128(38, 10)),
+        (LONG, pa.decimal128(38, 20), LONG),
+        (pa.decimal128(5, 2), pa.decimal128(9, 4), pa.decimal128(9, 4)),
+        (pa.float32(), DOUBLE, DOUBLE),
+        (DAY, MOMENT, MOMENT),
+        (MOMENT, DAY, MOMENT),
+        (LONG, pa.string(), LONG),
+        (LONG, JSON, LONG),
+        (pa.string(), LONG, pa.string()),
+        (pa.bool_(), LONG, pa.bool_()),
+        (pa.list_(LONG), pa.list_(DOUBLE), pa.list_(DOUBLE)),
+        (pa.list_(LONG), LONG, pa.list_(LONG)),
+        (pa.map_(pa.string(), LONG), pa.map_(pa.string(), DOUBLE), pa.map_(pa.string(), DOUBLE)),
+        (
+            pa.struct([("a", LONG), ("b", LONG)]),
+            pa.struct([("b", DOUBLE), ("new", LONG)]),
+            pa.struct([("a", LONG), ("b", DOUBLE)]),
+        ),
+    ],
+)
+def test_a_column_gets_a_wider_number_or_time_and_nothing_else(
+    have: pa.DataType, seen: pa.DataType, needed: pa.DataType
+) -> None:
+    found = wider(have, pa.field("c", seen))
+
+    assert found == needed
+    assert wider(found, pa.field("c", seen)) == found
+
+
+def test_numbers_among_other_values_say_which_number_is_needed() -> None:
+    seen = Evidence({"string": 9, "double": 1, "huge": 1}).to_field("c")
+    inside = Evidence({"object": 1}, {"n": Evidence({"array": 1}, inside=Evidence({"double": 1}))}).to_field(
+        "c"
+    )
+
+    assert wider(LONG, seen) == DOUBLE
+    assert wider(LONG, Evidence({"huge": 3}).to_field("c")) == LONG
+    assert wider(DAY, Evidence({"timestamp": 1}).to_field("c")) == MOMENT
+    assert wider(pa.struct([("n", pa.list_(LONG))]), inside) == pa.struct([("n", pa.list_(DOUBLE))])

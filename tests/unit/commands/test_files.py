@@ -90,6 +90,9 @@ def test_forgotten_file_is_read_as_it_is_now(lakefeed: Lakefeed, landing: Landin
     assert out.splitlines() == [
         "drops: 1 file forgotten",
         f"  {landing.into}/a.json",
+        "  warning: rows of these files stay in rows, and what lies there now comes besides. "
+        "To replace them: "
+        f"lakefeed files reload {landing.file} {landing.into}/a.json",
         "A run reads what lies there as new files.",
     ]
     assert landing.rows("id") == [1, 2, 3, 7]
@@ -99,7 +102,8 @@ def test_name_that_no_file_has_and_unknown_states_are_told(lakefeed: Lakefeed, l
     nobody = lakefeed("files", "retry", landing.file, "c.json", "--yes")
     state = lakefeed("files", "list", landing.file, "--state", "reed")
 
-    assert nobody == (2, "", "no file in the ledger is named c.json; see: lakefeed files list\n")
+    see = f"see: lakefeed files list {landing.file}"
+    assert nobody == (2, "", f"no file in the ledger is named c.json; {see}\n")
     assert state[0] == 2 and "--state: unknown state 'reed', did you mean 'read'?" in state[2]
 
 
@@ -121,7 +125,7 @@ def test_plan_and_status_tell_of_files_that_are_too_young_to_be_read(
     (landing.into / "c.json").unlink()
     _, later, _ = lakefeed("plan", landing.file)
 
-    assert f"  drops 0: begins at file 1, end file 2, lag 1\n  {young}\n" in planned
+    assert f"  drops 0: begins at file 1, end file 2, lag about 1 record\n  {young}\n" in planned
     assert f"  {young}\n" in shown
     told = json.loads(document)["outstanding"]["drops"]
     assert (told["files"], told["young"], told["settle"]) == (1, 2, 3600.0)

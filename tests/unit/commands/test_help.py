@@ -49,7 +49,7 @@ heavy = {{"pyspark", "pyarrow", "deltalake", "lakefeed.commands.run"}}
 print(*sorted(heavy & sys.modules.keys()), "end")
 """
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
 
     assert done.stdout.splitlines()[-1] == "end", done.stderr
 

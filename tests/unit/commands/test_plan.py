@@ -9,6 +9,7 @@ from lakefeed.commands.plan import _table
 from lakefeed.reports.plan.plan import PlannedPartition, PlannedTable
 from support.command_line import Lakefeed
 from support.dead_shop import write
+from support.landing import Landing
 from support.offline import drain
 
 
@@ -26,7 +27,8 @@ def test_plan_prints_what_a_run_would_do(lakefeed: Lakefeed, tmp_path: Path) -> 
     )
     assert "    + event_id long\n" in out
     assert "  clicks 0: begins at 0, end 50, lag 50\n" in out
-    assert "  of 100 sampled events would be dead letters: 10 bad_json\n" in out
+    refused = "  of 100 sampled events would be dead letters: 10 bad_json\n    bad_json: line 1 column "
+    assert refused in out
     assert out.endswith("Nothing was changed.\n")
     assert json.loads(json_out)["tables"][0]["action"] == "create"
     assert after == (
@@ -68,3 +70,22 @@ def test_plan_warns_of_columns_that_few_events_show() -> None:
     assert _table(told)[1] == (
         "  columns, inferred from 1 waiting event; declare `schema` if later events may differ:"
     )
+
+
+def test_plan_names_what_a_file_needs(lakefeed: Lakefeed, tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "format: json")
+    landing.put("a.json", json.dumps({"type": "x", "features": [{"id": at} for at in range(30)]}))
+
+    _, out, _ = lakefeed("plan", landing.file)
+    landing.set("format: {type: csv, header: true}")
+    landing.put("a.json", "id;name\n1;a\n2;b\n")
+    _, csv_out, _ = lakefeed("plan", landing.file)
+
+    assert (
+        "  warning: drops: a file is one record, with 30 objects in `features`; to make each of them a row, "
+        "set `sources.drops.records: features`\n"
+    ) in out
+    assert (
+        "  of 2 sampled events would be dead letters: 2 bad_fields\n"
+        '    bad_fields: the header is one field, "id;name"; with \';\' it has 2: set `delimiter: ";"`\n'
+    ) in csv_out

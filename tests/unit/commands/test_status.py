@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -12,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from lakefeed.commands.status import _lines
+from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.pipeline.secrets import Redactor
+from lakefeed.reports.status import PipelineStatus, TableStatus, status
 from support.command_line import GOOD, Lakefeed
 from support.secret_shop import SECRET, assert_no_canary
 
@@ -43,10 +48,30 @@ def test_status_that_watches_looks_again_until_it_is_interrupted(
         lines = [process.stdout.readline() for _ in range(2)]
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
-        code = process.wait(30)
+        code = process.wait(120)
 
     assert [json.loads(line)["pipeline"] for line in lines] == ["shop", "shop"]
     assert (code, said) == (0, "")
+
+
+def test_status_that_watches_ends_also_when_an_interrupt_is_swallowed(
+    lakefeed: Lakefeed, pipeline_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def swallowing(pipeline: Pipeline) -> PipelineStatus:
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return status(pipeline)
+
+    monkeypatch.setattr("lakefeed.reports.status.status", swallowing)
+    # A job in the background of a shell ignores the signal.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        code, out, said = lakefeed("status", pipeline_file(GOOD), "--watch", "--json")
+
+        assert (code, out.count("\n"), said) == (0, 1, "")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_status_that_is_interrupted_ends_without_a_traceback(
@@ -103,3 +128,16 @@ def test_option_that_the_client_refuses_is_told_without_its_value_from_a_variabl
         assert (code, said) == (1, "")
         assert "broker.address.family" in out
         assert_no_canary(out)
+
+
+def test_an_error_of_many_tables_is_printed_once_and_all_of_its_lines_below_their_names() -> None:
+    text = "the replication slot is gone.\nTo read all rows again, set `on_slot_loss: snapshot`"
+    tables = [TableStatus(f"t{at}", f"lake/t{at}", version=1, error=text) for at in range(6)]
+    found = PipelineStatus("shop", tables, TableStatus("dead letters", "dead"), {})
+
+    lines = list(_lines(found, Redactor(()), everything=False))
+    listed = list(_lines(found, Redactor(()), everything=True))
+
+    below = "the replication slot is gone.\n    To read all rows again, set `on_slot_loss: snapshot`"
+    assert lines == [f"  t0, t1, t2 and 3 more: {below}"]
+    assert listed == [f"  t0, t1, t2, t3, t4 and t5: {below}"]

@@ -39,6 +39,7 @@ from lakefeed.errors import SourceError, StoreUnavailable
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.handles.table_plan import TableId
 from lakefeed.handles.tables import Tables
+from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
 from lakefeed.sources.generate.clickstream import payloads
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
@@ -99,7 +100,7 @@ class ThreadedShop:
 
     def _run_task(self, plan: FlowPlan, ranges: Any, **more: Any) -> Manifest:
         if self.slow & {table.name for table in plan.tables}:
-            assert self.held.wait(60)
+            assert self.held.wait(120)
         return run_task(plan, ranges, **more)
 
     def write(self, *tables: str, give_up_after: str = "10m") -> None:
@@ -146,7 +147,7 @@ give_up_after: {give_up_after}
         self.held.set()
         self._stop.set()
         if self._thread:
-            self._thread.join(60)
+            self._thread.join(120)
             assert not self._thread.is_alive()
 
     def count(self, table: str) -> int:
@@ -155,7 +156,7 @@ give_up_after: {give_up_after}
         return len(table_ids(self.folder / table)) + len(dead)
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
-        wait_until(condition, 60, lambda: f"{self.error} {self.ears.__dict__}")
+        wait_until(condition, 120, lambda: f"{self.error} {self.ears.__dict__}")
 
     def has(self, **counts: int) -> None:
         self.wait_for(lambda: all(self.count(table) == count for table, count in counts.items()))
@@ -413,6 +414,25 @@ def test_table_without_rows_whose_store_stays_away_stops_too(
     assert isinstance(shop.error, GaveUp)
 
 
+def test_log_of_a_table_says_soon_how_far_it_is_while_only_dead_letters_come(
+    shop: ThreadedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lakefeed.engine.flow_run._RECORD_REFUSED_EVERY", 0.1)
+    shop.write("here", "there")
+    shop.file.write_text(shop.file.read_text().replace("event_id: long", "event_id: date", 1))
+    shop.rows = 100
+    shop.start()
+
+    def positions() -> list[int]:
+        tables = status(Pipeline.from_file(shop.file)).tables
+        return [at.next for table in tables for at in table.offsets.get("clicks", {}).values()]
+
+    shop.wait_for(lambda: positions() == [100, 100])
+    shop.stop()
+
+    assert DeltaTable(shop.folder / "here").to_pyarrow_table().num_rows == 0
+
+
 def test_table_that_failed_holds_back_what_is_acknowledged(shop: ThreadedShop) -> None:
     shop.write("good", "bad")
     shop.rows = 100
@@ -482,7 +502,7 @@ def test_route_that_one_task_failed_for_is_left_to_its_own_flow_whatever_other_t
     client = GenerateClient(GenerateSource(rows=100), "clicks")
     outcome = Outcome(
         {TableId("kinds", ("view",)): pa.schema([("event_id", pa.int64())])},
-        {"kinds": StoreUnavailable("away")},
+        {TableId("kinds"): StoreUnavailable("away")},
     )
 
     with flow._assignments.feeding(flow.assignment.number) as flow._fed:

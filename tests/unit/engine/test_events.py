@@ -37,6 +37,7 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.flush import Flush
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource, ShopEvents
 from lakefeed.upkeep.file_counts import count_files
+from support.processes import wait_until
 
 
 class Ears:
@@ -160,7 +161,7 @@ def test_files_are_counted_without_being_asked_until_the_run_ends(
     monkeypatch.setattr("lakefeed.upkeep.file_counts._FIRST_AFTER", 0.01)
 
     with count_files(flowing.tables, flowing.ears, every=0.05):
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while len(flowing.ears.of(FilesCounted)) < 4 and time.monotonic() < deadline:
             time.sleep(0.01)
 
@@ -180,6 +181,7 @@ def flow_run(ears: Ears, folder: Path, *, after_failure: bool, waiting: int) -> 
         record_positions=dict,
         committed=dict,
         is_kept=True,
+        marks=client.marks(),
         close=lambda: None,
         tell_positions=lambda: None,
     )
@@ -251,16 +253,17 @@ def test_the_source_is_told_the_position_that_every_table_has_recorded(tmp_path:
 
 
 class Doomed:
-    """A flow that ends with an error after a while."""
+    """A flow that ends with an error, once that of another one was reported."""
 
-    def __init__(self, pipeline: Pipeline, source: str, error: Exception, after: float) -> None:
+    def __init__(self, pipeline: Pipeline, source: str, error: Exception, after: Any = None) -> None:
         self.source, self.batches, self.has_lost_spark = source, 0, False
         self.assignment = Assignments(Tables(pipeline), "clicks", unwatched).main()
         self.stop, self.failures = threading.Event(), dict[str, TableError]()
         self.once, self._error, self._after = False, error, after
 
     def run(self) -> bool:
-        time.sleep(self._after)
+        if self._after is not None:
+            wait_until(lambda: bool(self._after.reported), 120, lambda: "no error was reported")
         raise self._error
 
 
@@ -268,9 +271,10 @@ def test_an_error_that_was_told_when_it_happened_does_not_hide_the_one_that_ends
     tmp_path: Path,
 ) -> None:
     shop = one_table(tmp_path)
+    first = SourceError("topic 'clicks' does not exist")
     flows: Any = [
-        Doomed(shop, "clicks", SourceError("topic 'clicks' does not exist"), after=0),
-        Doomed(shop, "orders", Fenced("another instance has written"), after=0.2),
+        Doomed(shop, "clicks", first),
+        Doomed(shop, "orders", Fenced("another instance has written"), after=first),
     ]
     supervisor = Supervisor(shop, flows, unwatched, threading.Event())
 

@@ -186,6 +186,6 @@ def test_a_function_travels_to_a_machine_that_has_not_the_folder(tmp_path: Path)
         file.unlink()
 
     program = "import pickle, sys; print(pickle.load(sys.stdin.buffer).load()(None))"
-    done = subprocess.run([sys.executable, "-c", program], input=packed, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], input=packed, capture_output=True, timeout=120)
 
     assert done.stdout == b"7\n", done.stderr

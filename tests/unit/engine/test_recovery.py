@@ -84,13 +84,15 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
         if isinstance(event, SourceTrouble):
             troubles.append(event.text)
 
-    failed = Outcome(failures={"events": StoreUnavailable("the store does not answer")})
+    failed = Outcome(failures={TableId("events"): StoreUnavailable("the store does not answer")})
+    client = GenerateSource(rows=100).client("shop", "clicks")
     committer: Any = SimpleNamespace(
         awaiting_schema=AwaitingSchema(unwatched),
         committed=dict,
-        commit=lambda spans, manifests, confirm: failed,
+        commit=lambda spans, manifests, confirm, reloads: failed,
         record_positions=lambda at_least: {},
         is_kept=True,
+        marks=client.marks(),
         close=lambda: None,
     )
     plan: Any = SimpleNamespace(
@@ -98,7 +100,7 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
     )
     frame: Any = SimpleNamespace(collect=lambda: [(Manifest().to_json(),)])
     run = FlowRun(
-        client=GenerateSource(rows=100).client("shop", "clicks"),
+        client=client,
         committer=committer,
         plan=plan,
         start={"0": 0},
@@ -158,6 +160,6 @@ def test_position_is_never_recorded_past_rows_whose_commit_failed(
     recorded = committer.record_positions()
     committer.close()
 
-    assert isinstance(outcome.failures["events"], StoreUnavailable)
+    assert isinstance(outcome.failures[TableId("events")], StoreUnavailable)
     assert recorded == {}
     assert DeltaTable(tmp_path / "events").transaction_version("shop/clicks/0") == -1

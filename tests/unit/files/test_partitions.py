@@ -10,7 +10,10 @@ import pytest
 from lakefeed.errors import TableError
 from lakefeed.files.partitions import directory, split_by_partition, without_partition
 
-TOO_LONG = "expected a text that fits the name of a directory, 255 bytes with that of the column"
+TOO_LONG = (
+    "expected a text that fits the name of a directory, 255 bytes with that of the column and with special "
+    "characters as %XX"
+)
 
 
 def test_rows_are_split_by_value_in_the_order_that_they_had() -> None:
@@ -86,7 +89,12 @@ def test_a_value_is_written_as_the_protocol_has_it(
 def test_rows_that_no_partition_can_hold_are_named() -> None:
     schema = pa.schema([pa.field("c", pa.string(), nullable=False), ("d", pa.string()), ("id", pa.int64())])
     rows = pa.record_batch(
-        {"c": ["", "x", "世" * 90, "y"], "d": ["", None, "x", "ü" * 150], "id": [1, 2, 3, 4]}, schema=schema
+        {
+            "c": ["", "x", "世" * 90, " " * 84, " " * 85],
+            "d": ["", None, "x", "ü" * 150, "x"],
+            "id": [1, 2, 3, 4, 5],
+        },
+        schema=schema,
     )
 
     found = without_partition(rows, schema, ["c", "d"])
@@ -96,8 +104,9 @@ def test_rows_that_no_partition_can_hold_are_named() -> None:
             "missing_value",
             "c: expected string not null, got the empty text, which is null in a partition column",
         ),
-        2: ("bad_partition", f"c: {TOO_LONG}, got 270 bytes"),
-        3: ("bad_partition", f"d: {TOO_LONG}, got 300 bytes"),
+        2: ("bad_partition", f"c: {TOO_LONG}, got 272 bytes"),
+        3: ("bad_partition", f"d: {TOO_LONG}, got 302 bytes"),
+        4: ("bad_partition", f"c: {TOO_LONG}, got 257 bytes"),
     }
 
 

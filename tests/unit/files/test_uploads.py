@@ -13,7 +13,7 @@ def test_ends_of_files_are_sent_side_by_side() -> None:
 
     for _ in range(3):
         # Each waits for the others: one after the other, none would ever end.
-        uploads.add(lambda: meeting.wait(30) and None)
+        uploads.add(lambda: meeting.wait(120) and None)
     uploads.wait()
 
     assert not meeting.broken

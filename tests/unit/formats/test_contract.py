@@ -276,6 +276,21 @@ def test_a_column_that_differs_only_by_case_refuses_rows(name: str) -> None:
 
 
 @formats
+def test_columns_take_fields_that_are_spelled_in_another_case(name: str) -> None:
+    columns = CASES[name].columns
+    others = {key.upper(): text for key, text in columns.items()}
+    expected = format_of(name).decoder(declared_schema(columns)).decode(CASES[name].good)
+
+    for _ in range(2):
+        decoded = (
+            format_of(name).decoder(declared_schema(others), Rules(names="clean")).decode(CASES[name].good)
+        )
+
+        assert (decoded.refused, decoded.unknown) == ([], None)
+        assert decoded.rows.columns == expected.rows.columns
+
+
+@formats
 @pytest.mark.parametrize("bad", MANGLED, ids=lambda bad: repr(bad[:20]))
 def test_a_mangled_payload_is_a_row_or_a_refusal_and_touches_no_other(name: str, bad: bytes) -> None:
     good = CASES[name].good

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
+import shlex
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from lakefeed.pipeline.test_file import Case
 from lakefeed.reports.plan.plan import PlannedTable, plan_run
 from lakefeed.testing import Landed, Sample, check, run_samples
 from lakefeed.testing.landed import _moved
+from support.command_line import Lakefeed
 
 ORDERS = """\
 name: shop
@@ -170,10 +174,36 @@ def test_plan_names_the_field_that_is_new_and_says_how_a_column_of_the_table_bec
     assert told.columns == ["customer.vip json"]
     assert "declare" not in warning
     assert warning.startswith(
-        "28 of 100 sampled events (28.0%) would become dead letters; to take 8 of them, stop the pipeline "
+        "28 of 100 sampled events (28.0%) would become dead letters; to take them all, stop the pipeline "
         "and run `lakefeed table replace "
     )
-    assert warning.endswith("/orders --column 'customer json' --yes`")
+    assert warning.endswith("/orders --column 'id json' --column 'customer json' --yes`")
+
+
+def test_plan_advises_the_types_of_all_columns_at_once_and_the_advice_works(
+    tmp_path: Path, lakefeed: Lakefeed
+) -> None:
+    have = pa.table({"id": [1], "a": [1], "b": [1], "seen": [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]})
+    seen = "2026-01-01T00:00:00Z"
+    events = [
+        {"id": n, "a": "x" if n % 2 else n, "b": n + 0.5, "seen": "soon" if n % 5 else seen}
+        for n in range(100)
+    ]
+
+    (tmp_path / "shop.yaml").write_text(ORDERS)
+    pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
+    moved = _moved(pipeline, {"orders": [Sample(json=one) for one in events]}, tmp_path / "run")
+    write_deltalake(Tables(moved).handles["orders"].path, have)
+    (told,) = plan_run(moved).tables
+    (warning,) = (text for text in told.warnings if "sampled" in text)
+    command = re.search(r"`lakefeed (table replace .*)`", warning)
+    assert warning.startswith("90 of 100 sampled events (90.0%) would become dead letters; to take them all")
+    assert command
+    assert told.widened[0].startswith("column b: long -> double; ")
+    assert command[1].endswith(" --column 'a json' --column 'seen string' --yes")
+    assert lakefeed(*shlex.split(command[1]))[0] == 0
+    (changed,) = plan_run(moved).tables
+    assert changed.sampled_dead_letters == {}
 
 
 def test_json_that_is_declared_for_a_struct_of_the_table_tells_the_command(tmp_path: Path) -> None:

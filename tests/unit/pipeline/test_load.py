@@ -70,7 +70,7 @@ htpp: {listen: here}
         "shop.yaml:17: tables.clicks.schema.user_id: unknown type 'lnog', did you mean 'long'?",
         "shop.yaml:19: tables.clicks.schema.Price: differs from 'price' only in case; engines treat both as "
         "one column",
-        "shop.yaml:20: tables.clicks.schema.a b: a column name may not contain a space",
+        "shop.yaml:20: tables.clicks.schema.a b: a column name may not contain a space; write 'a_b'",
         "shop.yaml:21: tables.clicks.compression: expected 'zstd', 'snappy', 'gzip', 'lz4' or 'none', "
         "got 'zip'",
         "shop.yaml:22: tables.clicks.commit_retries: expected a number of at least 0, got -1",
@@ -195,9 +195,10 @@ tables:
         "shop.yaml:15: tables.two.metadata: unknown metadata column '_topik', did you mean '_topic'?",
         "shop.yaml:16: tables.three.drop: names 'a' twice",
         "shop.yaml:16: tables.three.metadata: 'a b': a column name may not contain a space",
-        "shop.yaml:16: tables.three.rename.a: a column name may not contain a space",
+        "shop.yaml:16: tables.three.rename.a: a column name may not contain a space; write 'b_c'",
         "shop.yaml:16: tables.three.rename.a: 'a' is in `drop` as well; remove it from one of them",
-        "shop.yaml:17: tables.four.evolve.type_change: expected 'dead_letter', 'rescue' or 'fail', got 'add'",
+        "shop.yaml:17: tables.four.evolve.type_change: expected 'widen', 'dead_letter', 'rescue' "
+        "or 'fail', got 'add'",
         "shop.yaml:17: tables.four.metadata: makes two columns 'X', which are one in a table",
         "shop.yaml:17: tables.four.schema: expected infer, or keys and values, got 'guess'",
         "shop.yaml:18: tables.five.evolve: expected one of add, ignore, rescue, dead_letter, fail, or keys "

@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from lakefeed.errors import PipelineFileError
+from lakefeed.errors import PipelineFileError, TableError
 from lakefeed.pipeline.loading.load import load
 from lakefeed.pipeline.pipeline import Pipeline
-from lakefeed.pipeline.secrets import Redactor, is_secret_key, masked
+from lakefeed.pipeline.secrets import (
+    Redactor,
+    is_secret_key,
+    mask_text,
+    masked,
+    secret_strings,
+    secrets_of,
+)
 from unit.pipeline.pipeline_connectors import QueueSource
 
 Write = Callable[[str], Path]
@@ -203,3 +210,84 @@ def test_pydantics_own_errors_show_no_secret() -> None:
 
     assert "canary" not in str(refusal.value)
     assert "canary" not in repr(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("host=db password=s3cr3t", "host=db password=***"),
+        ("host=db sslpassword = 's3 cr3t' port=1", "host=db sslpassword = *** port=1"),
+        ("postgresql://me:s3cr3t@db/shop?sslmode=require", "postgresql://me:***@db/shop?sslmode=require"),
+        (
+            "postgresql://db/shop?password=s3cr3t&sslmode=require",
+            "postgresql://db/shop?password=***&sslmode=require",
+        ),
+        ("postgresql://me@db/shop", "postgresql://me@db/shop"),
+        ("host=db user=me", "host=db user=me"),
+        # What cannot be told apart is hidden whole.
+        ("host=db password=my s3cr3t", "***"),
+        ("postgresql://me:s3 cr3t@db/shop", "***"),
+        ("postgresql://me:s3/cr3t@db/shop", "***"),
+        ("postgresql://me:s3@cr3t@db/shop", "postgresql://me:***@db/shop"),
+        ("postgresql://db/shop?password=s3'cr3t", "***"),
+    ],
+)
+def test_the_file_shows_a_connection_without_its_login(text: str, shown: str) -> None:
+    path = ("sources", "db", "connection")
+
+    assert mask_text(text, path) == shown
+    if shown != text:
+        assert "cr3t" not in Redactor(secret_strings(text, path)).redact(f"cannot use {text}")
+
+
+def test_secrets_inside_options_and_urls_are_known(write: Write) -> None:
+    text = """\
+name: shop
+sources:
+  clicks:
+    type: queue
+    brokers: b:9092
+    options:
+      sasl.jaas.config: org.Login required username="me" password="s3cr3t-jaas";
+      sasl.oauthbearer.client.secret: s3cr3t-oauth
+      ssl.key.password: s3cr3t-key
+      basic.auth.user.info: me:s3cr3t-info
+tables:
+  events: {path: lake/events, from: clicks}
+storage:
+  azure_storage_endpoint: https://me.blob.core.windows.net/c?sv=1&sig=s3cr3t-sig
+  azure_storage_connection_string: AccountName=me;AccountKey=s3cr3t-account==;EndpointSuffix=x
+spark:
+  conf: {spark.executor.extraJavaOptions: -Djavax.net.ssl.keyStorePassword=s3cr3t-store -Xss4m}
+"""
+
+    pipeline = load(write(text)).pipeline
+
+    shown, secrets = masked(pipeline), set(secrets_of(pipeline))
+    assert "s3cr3t" not in json.dumps(shown)
+    assert shown["storage"]["azure_storage_endpoint"] == "https://me.blob.core.windows.net/c?sv=1&sig=***"
+    assert shown["spark"]["conf"] == {
+        "spark.executor.extraJavaOptions": "-Djavax.net.ssl.keyStorePassword=*** -Xss4m"
+    }
+    assert {"s3cr3t-oauth", "s3cr3t-key", "s3cr3t-sig", "s3cr3t-store", "me:s3cr3t-info"} <= secrets
+    assert list(secret_strings("https://shop/?token=view", ("tests", "sample", "events", 0))) == []
+
+
+def test_commands_in_messages_and_errors_name_the_pipeline_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "my shop.yaml"
+    file.write_text(LITERAL)
+    redactor = Redactor.of(Pipeline.from_file(file))
+    text = "To read its rows again: lakefeed snapshot FILE --source db --yes"
+
+    with pytest.raises(TableError) as refused, redactor.guarding():
+        logging.getLogger("lakefeed").warning("%s", text)
+        raise TableError(text)
+
+    named = f"To read its rows again: lakefeed snapshot '{file}' --source db --yes"
+    assert str(refused.value) == caplog.messages[-1] == redactor.redact(text) == named
+    assert redactor.redact("metavar FILE, `lakefeed table drop PATH`") == (
+        "metavar FILE, `lakefeed table drop PATH`"
+    )
+    assert Redactor().redact(text) == text

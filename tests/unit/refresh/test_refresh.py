@@ -69,6 +69,20 @@ def shop(tmp_path: Path) -> Shop:
     return Shop(tmp_path)
 
 
+def test_a_column_that_is_wider_by_now_gets_its_type_before_the_refresh(tmp_path: Path) -> None:
+    shop = Shop(tmp_path)
+    shop.write(cities={"query": "SELECT city, max(n) AS most FROM orders GROUP BY city"})
+    write_deltalake(tmp_path / "orders", pa.table({"city": ["a"], "n": [1]}))
+    shop.refresh()
+    whole = pa.table({"city": ["a"], "n": [1.5]})
+    write_deltalake(tmp_path / "orders", whole, mode="overwrite", schema_mode="overwrite")
+
+    shop.refresh()
+
+    assert shop.rows() == [("a", 1.5)]
+    assert pa.schema(DeltaTable(tmp_path / "cities").schema().to_arrow()).field("most").type == pa.float64()
+
+
 def test_a_refresh_replaces_all_rows_in_one_commit_that_names_the_versions_it_is_made_of(shop: Shop) -> None:
     shop.order("Rome", "Rome", "Oslo")
     assert shop.refresh()
@@ -207,6 +221,34 @@ def test_a_second_instance_is_fenced_and_its_files_are_deleted(shop: Shop) -> No
 
     assert shop.rows() == [("Rome", 1)]
     assert len(list((shop.folder / "cities").glob("*.parquet"))) == 1
+
+
+@pytest.mark.parametrize("has_taken_over", [True, False])
+def test_run_that_has_taken_over_outlives_the_last_refresh_of_the_other_one(
+    shop: Shop, has_taken_over: bool
+) -> None:
+    shop.write(cities={"query": COUNTS, "refresh": "100ms"})
+    shop.order("Rome")
+    refresh = refresh_of(shop.pipeline, "cities")
+    query = refresh.query
+    assert isinstance(query, DuckQuery)
+
+    def overtaken() -> None:
+        query.before_commit = lambda: None  # type: ignore[union-attr]
+        assert shop.refresh()
+        shop.order("Oslo")
+
+    query.before_commit = overtaken
+    one = Refresher(refresh, lambda event: None, stopped_after(1.0), lambda: has_taken_over)
+    assert one.prepare()
+    if has_taken_over:
+        one.run()
+    else:
+        with pytest.raises(Fenced):
+            one.run()
+
+    # The refresh of the other run had Rome alone.
+    assert shop.rows() == ([("Oslo", 1), ("Rome", 1)] if has_taken_over else [("Rome", 1)])
 
 
 def test_files_that_others_have_added_meanwhile_go_as_well(shop: Shop) -> None:
@@ -357,7 +399,8 @@ def test_one_failing_query_does_not_keep_others_from_being_run(shop: Shop) -> No
 
 
 def _refresher(pipeline: Pipeline, table: str, events: list[object], seconds: float) -> Refresher:
-    one = Refresher(refresh_of(pipeline, table, events.append), events.append, stopped_after(seconds))
+    refresh = refresh_of(pipeline, table, events.append)
+    one = Refresher(refresh, events.append, stopped_after(seconds), lambda: False)
     assert one.prepare()
     return one
 

@@ -16,6 +16,7 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.append import append
 from lakefeed.tables.write.mode import Change
 from lakefeed.units import parse_duration
+from support.landing import Landing
 from support.shop import Shop
 
 
@@ -190,6 +191,48 @@ def test_an_order_that_may_be_none_is_warned_of(shop: PlannedShop) -> None:
 
     assert unknown.startswith("without `sequence_by` the position decides which change is newer")
     assert shop.plan().warnings == []
+
+
+def test_changes_of_one_source_of_files_are_in_order(tmp_path: Path) -> None:
+    changing = "evolve: add, mode: upsert, keys: id, schema: {id: long}"
+    landing = Landing(tmp_path, table=changing)
+    landing.put("a.json", '{"id": 1}')
+    (one,) = plan_run(Pipeline.from_file(landing.file)).tables
+    other = "more: {type: files, path: in, format: json, settle: 1ms}"
+    text = landing.file.read_text().replace("sources: {", f"sources: {{{other}, ")
+    landing.file.write_text(text.replace("from: drops", "from: [drops, more]"))
+    (two,) = plan_run(Pipeline.from_file(landing.file)).tables
+
+    assert one.warnings == []
+    assert [text.partition(" the")[0] for text in two.warnings] == ["without `sequence_by`"]
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "warned"),
+    [
+        ("[country]", ["country"]),
+        ("[event_id, event_time]", ["event_time"]),
+        ("[\"strftime(event_time, '%H:%M') as at\"]", ["at"]),
+        ("[day(event_time), \"strftime(event_time, '%Y-%m') as month\", hour(event_time)]", []),
+    ],
+)
+def test_deletion_vectors_in_partitions_whose_paths_may_be_encoded_are_warned_of_by_plan_and_start(
+    shop: PlannedShop, caplog: pytest.LogCaptureFixture, partition_by: str, warned: list[str]
+) -> None:
+    columns = "{event_id: long, event_time: timestamp, country: string}"
+    keyed = "mode: upsert\nkeys: event_id\nsequence_by: event_id"
+    table = f"{keyed}\nschema: {columns}\npartition_by: {partition_by}"
+    shop.write(f"{table}\nupdates: merge_on_read")
+
+    planned = [text for text in shop.plan().warnings if "Polars" in text]
+    shop.drain()
+
+    said = [f"`updates: merge_on_read` with partition_by {name}: where a value has" for name in warned]
+    assert [text[: len(head)] for text, head in zip(planned, said, strict=True)] == said
+    logged = [one.message for one in caplog.records if "merge_on_read" in one.message]
+    assert logged == [f"table events: {text}" for text in planned]
+    shop.write(f"{table}\nupdates: copy_on_write")
+    assert not [text for text in shop.plan().warnings if "Polars" in text]
 
 
 def test_many_small_partitions_are_warned_of(shop: PlannedShop) -> None:

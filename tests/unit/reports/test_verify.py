@@ -6,13 +6,17 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline
 from lakefeed.handles.tables import Tables
+from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
+from lakefeed.tables.log.entry import entry_name
+from lakefeed.tables.log.log import Log
 from lakefeed.tables.verify import duplicates
 from support.offline import drain
 from support.shop import Shop
@@ -44,7 +48,7 @@ def test_tables_that_a_run_has_filled_are_sound(shop: VerifiedShop) -> None:
 
     (table,) = proof.tables
     (partition,) = table.partitions
-    assert proof.sound
+    assert proof.sound and proof.problems == []
     assert (table.rows, table.version, table.checked_from, table.unchecked) == (90, 4, 0, [])
     assert (partition.partition, partition.first, partition.next) == ("clicks/0", 0, 100)
     assert (partition.read, partition.dead_letters) == (100, 10)
@@ -193,6 +197,27 @@ def test_log_that_cannot_be_read_is_a_finding_and_no_traceback(shop: VerifiedSho
     assert finding.startswith("log: ")
 
 
+def test_a_log_that_is_cleaned_up_while_it_is_read_is_judged_by_what_is_left(
+    shop: VerifiedShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.fill()
+    DeltaTable(shop.table).create_checkpoint()
+    newest = DeltaTable(shop.table).version()
+    listed = Log.open
+
+    def cleaned_after_listing(store: pafs.FileSystem) -> Log | None:
+        log = listed(store)
+        for version in range(newest):
+            (shop.table / entry_name(version)).unlink(missing_ok=True)
+        return log
+
+    monkeypatch.setattr(Log, "open", cleaned_after_listing)
+
+    assert shop.findings() == []
+    assert any(f"the log begins with version {newest + 1}" in text for text in shop.unchecked())
+    assert [one.error for one in status(shop.pipeline).tables] == [None]
+
+
 def test_all_events_that_are_there_twice_are_counted_in_bounded_memory(
     shop: VerifiedShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,7 +274,10 @@ def test_table_that_two_pipelines_feed_from_the_same_events_is_a_finding(tmp_pat
     assert proof.tables[0].pipelines == ["shop", "store"]
     assert [str(one) for one in proof.tables[0].findings] == [
         "duplicate: version 4: pipelines shop and store both feed the table from the same events: "
-        "100 events of partition 0 there twice, offsets 0 to 99"
+        "100 events of partition 0 there twice, offsets 0 to 99.\n"
+        "To take the second copy out, stop pipeline 'store' and this one, and type: lakefeed rewind "
+        f"{tmp_path}/shop.yaml --table events --to-version 2 --yes\n"
+        "If both are meant to feed the table, set `share: true` on it."
     ]
     assert [str(one) for one in deep.tables[0].findings][1:] == [
         "duplicate: version 4: clicks/0: 100 events there twice, the first at 0"
@@ -286,3 +314,4 @@ def test_rows_that_cannot_be_counted_are_told_and_not_called_sound(shop: Verifie
     assert table.unchecked == [
         "some files have no statistics, so rows could not be counted; the first such version is 2"
     ]
+    assert proof.problems == [f"{table.name}: not checked: {table.unchecked[0]}"]

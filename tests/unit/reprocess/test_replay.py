@@ -160,7 +160,9 @@ def test_dry_run_after_a_killed_replay_promises_no_letter_that_is_a_row_already(
     assert done.rows == 0
 
 
-def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_stand(shop: ReplayedShop) -> None:
+def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_are_read_again(
+    shop: ReplayedShop,
+) -> None:
     shop.fill()
     shop.file.write_text(shop.file.read_text().replace("path: events", "path: events_v2"))
     told: list[str] = []
@@ -173,14 +175,13 @@ def test_a_new_path_says_at_start_and_in_the_plan_that_dead_letters_stand(shop: 
     run_inline(shop.pipeline, watch)
     (report,) = replay(shop.pipeline, ALL)
 
-    (warned,) = [text for text in planned.warnings if "has no position yet" in text]
-    assert [text for text in told if "has no position yet" in text] == [warned]
-    assert warned.startswith(
-        "has no position yet and reads its events from `start`, but 100 events are dead letters"
-    )
-    assert f"lakefeed dead-letters replay {shop.pipeline.file_argument} --table events --yes" in warned
-    assert report.rows == 90
+    (warned,) = [text for text in planned.warnings if "had this name before" in text]
+    (said,) = [text for text in told if "had this name before" in text]
+    assert warned.replace("would be removed", "removed") == said
+    assert warned.startswith("100 dead letters of the table that had this name before would be removed: ")
+    assert report.rows == 0
     assert len(table_ids(shop.folder / "events_v2")) == 90
+    assert len(dead_letters(shop.letters)) == 10
 
 
 def test_letters_ask_for_new_columns_as_events_do(shop: ReplayedShop) -> None:

@@ -47,6 +47,18 @@ def test_a_dead_letter_keeps_the_bytes_the_origin_and_the_reason() -> None:
     assert letters.column("headers")[1].as_py() == [{"key": "h", "value": None}]
 
 
+def test_a_long_reason_is_kept_with_its_beginning_and_its_end() -> None:
+    at = dt.datetime(2026, 11, 15, 10, tzinfo=dt.UTC)
+    origin = pa.RecordBatch.from_pylist([{"stream": "t", "offset": 1}], schema=ORIGIN)
+    refused = [Refused(0, "select", "CAST_INVALID_INPUT", f"The value '{'9' * 1_000_000}' is malformed.")]
+
+    (error,) = dead_letters("shop", "s", "t", refused, origin, [b"x"], at).column("error").to_pylist()
+
+    assert len(error) < 5000
+    assert error.startswith("The value '999") and error.endswith("999' is malformed.")
+    assert " ... (996,026 characters left out) ... " in error
+
+
 def test_the_dead_letter_table_has_the_columns_that_are_documented() -> None:
     assert DEAD_LETTER_SCHEMA.names == [
         "dead_at",

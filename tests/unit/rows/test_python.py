@@ -184,6 +184,16 @@ def test_what_pandas_and_polars_make_needs_no_cast() -> None:
             lambda batch: pa.RecordBatch.from_arrays([pa.array([1]), pa.array([1])], names=["a", "a"]),
             "two columns 'a'",
         ),
+        (lambda batch: batch.select([]), r"2 rows without a column\.\n.*`batch\.slice\(0, 0\)`"),
+        (lambda batch: batch.select(["_event"]), "returned 2 rows without a column"),
+        (
+            lambda batch: batch.append_column("v", pa.array([{}] * batch.num_rows, pa.struct([]))),
+            "a column 'v' of type struct<>, which tables do not have",
+        ),
+        (
+            lambda batch: pa.record_batch({"v": pa.array([[{}]] * 2, pa.list_(pa.struct([])))}),
+            "a column 'v' of type list<item: struct<>>, which tables do not have",
+        ),
     ],
 )
 def test_a_result_that_breaks_the_contract_stops_the_table(
@@ -191,6 +201,13 @@ def test_a_result_that_breaks_the_contract_stops_the_table(
 ) -> None:
     with pytest.raises(TableError, match=words):
         run(returned, [1, 2])
+
+
+def test_a_function_leaves_all_rows_out_with_a_batch_of_none() -> None:
+    empty = pa.RecordBatch.from_arrays([], names=[])
+
+    for returned in (lambda batch: batch.slice(0, 0), lambda batch: empty):
+        assert run(returned, [1, 2]).rows.batch.num_rows == 0
 
 
 def write(folder: Path, **texts: str) -> None:

@@ -394,7 +394,7 @@ def test_version_that_is_larger_than_a_batch_is_read_once(tmp_path: Path) -> Non
     # It was read again and again, without an end.
     run = threading.Thread(target=run_inline, args=[pipeline], daemon=True)
     run.start()
-    run.join(30)
+    run.join(120)
 
     assert not run.is_alive()
     assert DeltaTable(tmp_path / "audit").to_pyarrow_table().num_rows == count

@@ -47,10 +47,11 @@ class TestSpark(SourceContract):
     @pytest.fixture
     def case(self, tmp_path: Path) -> SourceCase:
         def options(count: int) -> str:
-            fill(tmp_path / ".lakefeed" / "spark" / "shop" / "items", count)
+            fill(tmp_path / ".lakefeed" / "spark" / case.pipeline / case.source, count)
             return "format: rate"
 
-        return SourceCase("spark", tmp_path, options, "event_id: long, size: int", "ignore")
+        case = SourceCase("spark", tmp_path, options, "event_id: long, size: int", "ignore")
+        return case
 
 
 def pipeline(folder: Path, options: str = "") -> Pipeline:
@@ -158,7 +159,7 @@ def test_a_run_that_ends_by_itself_does_not_wait_for_tables_to_take_batches(spoo
     frame: Any = SimpleNamespace(write=SimpleNamespace(mode=lambda _: SimpleNamespace(parquet=rows_of(2))))
     keeping = threading.Thread(target=query._keep, args=(frame, 1), daemon=True)
     keeping.start()
-    keeping.join(10)
+    keeping.join(120)
 
     assert not keeping.is_alive()
     kept.look()

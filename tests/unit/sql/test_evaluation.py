@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -156,3 +157,59 @@ def test_what_arrow_does_not_have_is_named() -> None:
     floats = call("Cast", NUMBER, kind=pa.decimal128(10, 2), options=ANSI)
     assert str(unsupported(floats)).startswith("cast from double to decimal(10,2) ")
     assert unsupported(divided()) is None
+
+
+def test_a_short_text_with_a_huge_exponent_costs_neither_memory_nor_a_long_reason() -> None:
+    texts = ["1e999999999", "-1e100000000", "1e-100000000", "1e-999999999", "1e99999999999999999999", "0e99"]
+    rows = pa.RecordBatch.from_pydict({"text": pa.array(texts)})
+    money = pa.decimal128(10, 2)
+
+    (values,), errors = evaluate_rows([call("Cast", TEXT, kind=money, options=ANSI)], rows)
+    (tried,), left = evaluate_rows([call("Cast", TEXT, kind=money, options=(("mode", "TRY"),))], rows)
+
+    assert values[2].as_py() == tried[2].as_py() == 0
+    assert {row: code for row, (code, _) in errors.items()} == {
+        0: "NUMERIC_OUT_OF_SUPPORTED_RANGE",
+        1: "NUMERIC_OUT_OF_SUPPORTED_RANGE",
+        3: "ARITHMETIC_OVERFLOW",
+        4: "CAST_INVALID_INPUT",
+        5: "NUMERIC_OUT_OF_SUPPORTED_RANGE",
+    }
+    assert errors[0][1] == (
+        "The value 1e999999999 cannot be interpreted as a numeric since it has more than 38 digits."
+    )
+    assert list(left) == [3]
+    assert [tried[row].as_py() for row in (0, 1, 4, 5)] == [None] * 4
+
+
+def test_an_exponent_with_many_leading_zeros_is_read_in_one_pass() -> None:
+    zeros = "0" * 1_000_000
+    texts = [f"1e{zeros}5", f"1e-{zeros}1", "1e" + "\u0660" * 1_000_000 + "\u0665", f"1e{zeros}"]
+    rows = pa.RecordBatch.from_pydict({"text": pa.array(texts)})
+
+    values = evaluate(call("Cast", TEXT, kind=pa.decimal128(10, 2), options=ANSI), rows)
+
+    assert list(map(str, values.to_pylist())) == ["100000.00", "0.10", "100000.00", "1.00"]
+
+
+def test_decimals_that_arrow_divides_wrongly_are_rounded_and_cut_off_correctly() -> None:
+    given = ["-2147483647.999999999999999999", "-9223372036854775807.999999999999999999", "4294967295.9999"]
+    wide = Column(pa.decimal128(38, 18), "wide")
+    rows = pa.RecordBatch.from_pydict({"wide": pa.array(map(Decimal, given), wide.type)})
+
+    rounded = evaluate(call("Cast", wide, kind=pa.decimal128(30, 3), options=ANSI), rows)
+    whole = evaluate(call("Cast", wide, kind=pa.int64(), options=ANSI), rows)
+
+    assert list(map(str, rounded.to_pylist())) == [
+        "-2147483648.000",
+        "-9223372036854775808.000",
+        "4294967296.000",
+    ]
+    assert whole.to_pylist() == [-2147483647, -9223372036854775807, 4294967295]
+
+
+def test_a_list_that_is_the_same_in_each_row_has_no_values_without_rows() -> None:
+    names = Literal(pa.list_(pa.string()), ["a"])
+
+    assert evaluate(names, ROWS).to_pylist() == [["a"]] * 5
+    assert evaluate(names, ROWS.slice(0, 0)).to_pylist() == []

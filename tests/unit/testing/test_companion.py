@@ -69,7 +69,7 @@ def test_tests_that_pass_end_with_0_and_start_neither_spark_nor_a_client(tmp_pat
         "print(*sorted({'pyspark', 'py4j', 'confluent_kafka'} & sys.modules.keys()), 'end')"
     )
 
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
 
     assert done.stdout.splitlines() == ["ok      kept", "1 passed, 0 failed", "0", "end"]
 

@@ -61,3 +61,15 @@ def test_tables_have_the_columns_of_their_stream_alone(
     own = {"_op": "string", "_lsn": "long", "_ordinal": "long"}
     assert types["public.orders"] == {"id": "long", "v": "long", **own}
     assert types["public.users"] == {"n": "string", "v": "string", **own}
+
+
+def test_a_table_of_several_streams_needs_no_column_that_says_which(
+    pipeline_file: Callable[[str], Path],
+) -> None:
+    text = (SHOP + TESTS).replace('route: "lake/{_stream}"', "path: lake/copies")
+    text = text[: text.index("copies/public.orders:")] + "copies: {rows: [{id: 1, v: '3'}]}\n"
+    lines = [line for line in text.splitlines() if "public.users" not in line]
+
+    (verdict,) = check(load(pipeline_file("\n".join(lines).replace("v: '3'", "v: 3"))).pipeline)
+
+    assert verdict.passed, verdict

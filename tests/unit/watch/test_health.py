@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from lakefeed import Pipeline
 from lakefeed.engine.run_events import (
+    DeadLettersWritten,
     RefusingMany,
     SourceSeen,
     SourceStopped,
     SourceTrouble,
     TableMoved,
     TableReached,
+    UnappliedCounted,
 )
 from lakefeed.watch.health import concerns, reasons, remarks
 from support.watched import NOON, WatchedRun, shop
@@ -171,3 +174,26 @@ def test_a_table_that_refuses_many_events_is_a_warning_with_its_reason_until_it_
     assert states == {"clicks": "up", "orders": "warn", "refunds": "up"}
     assert reasons(run.state.view(), run.pipeline) == remarks(run.state.view()) == []
     assert {table.state for table in run.state.view().tables} == {"up"}
+
+
+def test_a_copy_whose_changes_are_dead_letters_is_warned_of_until_none_is_left() -> None:
+    source = {"type": "postgres", "host": "db", "database": "shop", "tables": "public.*"}
+    tables = {
+        "copy": {"path": "/lake/copy", "from": "db", "mode": "upsert"},
+        "log": {"path": "/lake/log", "from": "db"},
+    }
+    pipeline = Pipeline.model_validate({"name": "shop", "sources": {"db": source}, "tables": tables})
+    run = WatchedRun(pipeline)
+    run.state.watch(UnappliedCounted("copy", 1))
+    for table in tables:
+        run.state.watch(DeadLettersWritten(table, "db", {("schema", "out_of_range"): 2}))
+
+    (concern,) = concerns(run.state.view(), pipeline)
+    text = "3 changes are dead letters: the rows of their keys may be older than those of the database"
+    assert (concern.level, concern.what, concern.text) == ("warn", "table copy", text)
+    assert "lakefeed dead-letters replay" in concern.remedy and "--table copy --yes" in concern.remedy
+    assert f"table copy: {text}" in remarks(run.state.view())
+    assert {one.name: one.state for one in run.state.view().tables} == {"copy": "warn", "log": "new"}
+
+    run.state.watch(UnappliedCounted("copy", 0))
+    assert concerns(run.state.view(), pipeline) == []

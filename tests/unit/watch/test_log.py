@@ -58,5 +58,5 @@ def test_a_run_that_has_ended_leaves_no_thread_that_waits_for_its_stop() -> None
     with LogLines(WatchedRun().state, stop=threading.Event()):
         (waiting,) = [thread for thread in threading.enumerate() if thread.ident not in before]
 
-    waiting.join(10)
+    waiting.join(120)
     assert not waiting.is_alive()

@@ -118,7 +118,7 @@ def test_every_metric_is_there_under_its_name_with_its_labels() -> None:
 def test_promtool_finds_nothing_wrong_with_the_metrics() -> None:
     text = run_with_everything().metrics.text()
 
-    done = subprocess.run([*promtool(), "check", "metrics"], input=text, capture_output=True, timeout=60)
+    done = subprocess.run([*promtool(), "check", "metrics"], input=text, capture_output=True, timeout=120)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
@@ -174,7 +174,7 @@ def test_the_dashboard_and_the_alerts_name_only_metrics_that_exist_and_all_of_th
 def test_promtool_finds_nothing_wrong_with_the_alerts() -> None:
     rules = ROOT / "deploy" / "alerts.yaml"
 
-    done = subprocess.run([*promtool(), "check", "rules", str(rules)], capture_output=True, timeout=60)
+    done = subprocess.run([*promtool(), "check", "rules", str(rules)], capture_output=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
     assert b"SUCCESS: 8 rules found" in done.stdout

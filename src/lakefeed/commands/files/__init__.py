@@ -7,6 +7,6 @@ from lakefeed.commands.group import group
 files = group(
     "files",
     __package__,
-    ("list", "retry", "forget"),
-    "Look at the files that a source has found, read one again, or forget one.",
+    ("list", "reload", "retry", "forget"),
+    "Look at the files of a source; reload one that was corrected, read one again, or forget one.",
 )

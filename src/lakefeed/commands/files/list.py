@@ -11,7 +11,7 @@ from lakefeed.commands.files.options import Name, Since, SourceName, Until, want
 from lakefeed.commands.options import Json, Overrides, PipelineFile
 from lakefeed.commands.output import opened, print_report, printable
 from lakefeed.reports.found_files import LedgerReport, found_files
-from lakefeed.sources.files.ledger import STATES
+from lakefeed.sources.files.known import STATES
 from lakefeed.text import counted
 from lakefeed.units import format_size
 
@@ -52,6 +52,8 @@ def _line(row: dict[str, Any]) -> str:
     if row["rows"] is not None:
         letters = f", {counted(row['dead_letters'], 'dead letter')}" if row["dead_letters"] else ""
         parts.append(f"{counted(row['rows'], 'record')}{letters}")
+    if row["replaces"] is not None:
+        parts.append(f"replaces {row['replaces']}")
     if row["version"] is not None:
         parts.append(f"version {row['version']}")
     parts.append(f"found {in_utc(row['discovered_at'])}")

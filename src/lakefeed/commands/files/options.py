@@ -9,7 +9,7 @@ import typer
 from lakefeed.commands.options import moment
 from lakefeed.errors import UsageError
 from lakefeed.sources.files.filter import FileFilter
-from lakefeed.sources.files.ledger import STATES
+from lakefeed.sources.files.known import STATES
 from lakefeed.text import suggestion
 
 SourceName = Annotated[str | None, typer.Option("--source", help="Only this source. Left out: all of files.")]

@@ -43,7 +43,7 @@ def changes(
     With --json, one object for each row.
     """
     if (from_version is None) == (from_time is None):
-        raise UsageError("changes takes either --from-version or --from-time.")
+        raise UsageError("changes takes either --from-version or --from-time, such as --from-version 0.")
     if to_version is not None and to_time is not None:
         raise UsageError("changes takes either --to-version or --to-time.")
     first = _version(at.table, from_version, from_time, "--from-time", first=True)

@@ -12,9 +12,9 @@ import typer
 from lakefeed.columns.column_types import column_text, type_text
 from lakefeed.commands.table.table_command import PlannedChange, TableCommand, changing_command
 from lakefeed.errors import TableError, UsageError
+from lakefeed.handles import retype
+from lakefeed.handles.retype import Misfits
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field, partition_problems
-from lakefeed.reprocess import retype
-from lakefeed.reprocess.retype import Misfits
 from lakefeed.rows.partition import add_partition_columns
 from lakefeed.tables.operations import repartition
 from lakefeed.tables.operations import replace as replacement

@@ -5,6 +5,7 @@ from __future__ import annotations
 from lakefeed.engine.run_events import TableChanged, Watcher
 from lakefeed.errors import LakefeedError, TableError
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.table_plan import TableId
 from lakefeed.text import counted
 
 
@@ -51,10 +52,10 @@ class AwaitingSchema:
         """Whether events of a table have been read that will be read again."""
         return name in self._events
 
-    def failures(self) -> dict[str, LakefeedError]:
+    def failures(self) -> dict[TableId, LakefeedError]:
         """What to say of tables that are not made when there is nothing more to read."""
         return {
-            name: TableError(
+            TableId(name): TableError(
                 f"table {name}: no column has a value in {counted(count, 'event')}, so no schema can be "
                 f"inferred{self._why(name)}.\n"
                 "Declare `schema` for the table, or start again when there are other events."

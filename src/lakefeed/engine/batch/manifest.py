@@ -18,7 +18,7 @@ from lakefeed.errors import BatchFailed
 from lakefeed.events import OffsetRange, PartRead
 from lakefeed.files import WrittenFile
 from lakefeed.handles.progress import Expectations, TableProgress
-from lakefeed.handles.table_plan import TableId
+from lakefeed.handles.table_plan import StagedPosition, TableId
 from lakefeed.tables.detail.shaped import merged_counts
 
 MOST_SAMPLES = 5
@@ -64,10 +64,20 @@ class TableManifest:
     """Events that showed no column at all while the schema was being inferred."""
     returned: pa.Schema | None = None
     """Columns that a function of the user's has returned, and that must be known first."""
+    wider: pa.Schema | None = None
+    """Columns in the types that the table needs for values which do not fit, and that must be given first."""
     taken: int = 0
     """Events that a function has taken, and made any number of rows of."""
+    former_keys: list[tuple[str, ...]] = field(default_factory=list)
+    """Key columns that changes have from before the source had another key, the oldest first."""
+    partial: int = 0
+    """Changes that leave out columns, which the rows of the table are to have."""
+    partial_changes: list[StagedPosition] = field(default_factory=list)
+    """Where these came from, where that is asked for."""
     events: list[int] = field(default_factory=list)
     """Of a table of a route, where that is asked for: the indexes of the events that are its rows."""
+    lost: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By stream: columns that its events do not have and that options name, each with its option."""
     error: errors.LakefeedError | None = None
 
     def expected(self, counts: Mapping[str, Mapping[str, int]], failed: Mapping[str, str]) -> None:
@@ -108,6 +118,8 @@ class Manifest:
     bytes_read: int = 0
     overfull: bool = False
     """Whether it gave up because its events are larger than the batch was planned for; it wrote nothing."""
+    ends: dict[str, int] = field(default_factory=dict)
+    """Where the batch must end instead, by partition: see `EndsEarlier`; the task wrote nothing."""
     error: errors.LakefeedError | None = None
 
     def to_json(self) -> str:
@@ -176,7 +188,13 @@ def merged(manifests: list[Manifest]) -> dict[TableId, TableManifest]:
             known.error = known.error or one.error
             known.proposal = merged_proposals(known.proposal, one.proposal)
             known.returned = merged_proposals(known.returned, one.returned)
+            known.wider = merged_proposals(known.wider, one.wider)
             known.taken += one.taken
+            known.partial += one.partial
+            known.partial_changes += one.partial_changes
+            for stream, columns in one.lost.items():
+                known.lost[stream] = known.lost.get(stream, {}) | columns
+            known.former_keys += [keys for keys in one.former_keys if keys not in known.former_keys]
     return found
 
 
@@ -205,6 +223,12 @@ def parts_read(
     }
 
 
+def unreadable_parts(manifests: Sequence[Manifest]) -> set[str]:
+    """The parts of which nothing was read but why they cannot be."""
+    counts = added(manifest.parts for manifest in manifests)
+    return {part for manifest in manifests for part in manifest.part_errors if counts.get(part) == 1}
+
+
 def largest(manifests: list[Manifest]) -> tuple[int, int]:
     """Events and bytes of the task that met the largest: the next batch is planned by it, not by the mean."""
     counts = [(sum(manifest.read.values()), manifest.bytes_read) for manifest in manifests]
@@ -224,9 +248,12 @@ def _unpacked_table(value: dict[str, Any]) -> TableManifest:
     table.table = TableId(value["table"]["table"], tuple(value["table"]["key"]))
     table.files = [WrittenFile(**file) for file in value["files"]]
     table.dead_letter_files = [WrittenFile(**file) for file in value["dead_letter_files"]]
+    table.partial_changes = [(str(one[0]), int(one[1]), int(one[2])) for one in value["partial_changes"]]
+    table.former_keys = [tuple(keys) for keys in value["former_keys"]]
     table.samples = [DeadLetterSample(**sample) for sample in value["samples"]]
     table.proposal = _unpacked_schema(value["proposal"])
     table.returned = _unpacked_schema(value["returned"])
+    table.wider = _unpacked_schema(value["wider"])
     table.error = _unpacked_error(value["error"])
     return table
 

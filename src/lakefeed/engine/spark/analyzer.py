@@ -40,7 +40,27 @@ def bare_gateway() -> Any:
     with _lock:
         if not _bare or _bare[0].proc.poll() is not None:
             _bare[:] = [_launched()]
+        _raise_as_it_is(_bare[0])
         return _bare[0]
+
+
+def _raise_as_it_is(gateway: Any) -> None:
+    """Have the exceptions of a gateway raised without PySpark, which looks them up in the JVM of a session.
+
+    A session that is started, now or later, has PySpark convert those of every gateway of the process.
+    """
+    from py4j import java_gateway, protocol
+
+    converted = java_gateway.get_return_value
+    if getattr(converted, "gateway", None) is gateway or converted is protocol.get_return_value:
+        return
+
+    def returned(answer: Any, client: Any, *names: Any) -> Any:
+        convert = protocol.get_return_value if client is gateway._gateway_client else converted
+        return convert(answer, client, *names)
+
+    returned.gateway = gateway  # type: ignore[attr-defined]
+    java_gateway.get_return_value = returned
 
 
 def _launched() -> Any:

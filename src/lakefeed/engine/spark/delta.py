@@ -22,16 +22,15 @@ _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 def needs_delta(pipeline: Pipeline, *, once: bool = False) -> bool:
     """Whether a query or a source of Spark's is to read tables, or one is to be looked after by Spark.
 
-    A run that ends by itself (`once`) looks after none.
+    A run that ends by itself (`once`) looks after those with `upkeep.once`.
     """
     if any(table.query for table in pipeline.tables.values()):
         return True
     if any(isinstance(one, SparkSource) and one.format == "delta" for one in pipeline.sources.values()):
         return True
-    if once:
-        return False
-    wanted = [pipeline.upkeep_for(name) for name in pipeline.tables] + [pipeline.dead_letters_upkeep]
-    return any(upkeep is not None and upkeep.engine == "spark" for upkeep in wanted)
+    all_upkeep = [pipeline.upkeep_for(name) for name in pipeline.tables] + [pipeline.dead_letters_upkeep]
+    wanted = [upkeep for upkeep in all_upkeep if upkeep is not None and (upkeep.once or not once)]
+    return any(upkeep.engine == "spark" for upkeep in wanted)
 
 
 def delta_settings(conf: Mapping[str, str]) -> dict[str, str]:

@@ -72,8 +72,17 @@ def spark_session(
         yield started
 
 
+def _quiet_py4j() -> None:
+    """Keep each command to the JVM out of the log of the program. A level that the program has set stays."""
+    py4j = logging.getLogger("py4j")
+    if py4j.level == logging.NOTSET:
+        py4j.setLevel(logging.WARNING)
+
+
 def existing_session() -> SparkSession | None:
     """The session that this program has already; looks without importing Spark where nobody has."""
+    # Before the first question to the JVM, also where the run starts one.
+    _quiet_py4j()
     if "pyspark.sql" not in sys.modules:
         return None
     from pyspark.sql import SparkSession

@@ -23,6 +23,7 @@ from lakefeed.engine.task.carried import (
     UNCHANGED,
     CarriedEvents,
     beside,
+    by_key,
     carried,
     event_columns,
     note,
@@ -154,11 +155,14 @@ class _WritingTask(TableTask):
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take rows as Spark hands them over."""
-        if self._result.error:
-            return
+        for part in by_key(batch):
+            if not self._result.error:
+                self._write(part)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
         events = CarriedEvents(batch, self._plan.source.partition_of)
         rows = Rows(batch, events, range(batch.num_rows))
-        if self.table.changes:
+        if OPS in batch.schema.names:
             # Where nothing has judged what rows do, they are null.
             ops = None if batch.column(OPS).null_count else batch.column(OPS)
             rows = replace(rows, ops=ops, unchanged=batch.column(UNCHANGED))
@@ -175,6 +179,7 @@ class _WritingTask(TableTask):
         if (
             read.error
             or read.overfull
+            or read.ends
             or any(one.error or one.proposal is not None for one in known.values())
         ):
             self.drop_files()

@@ -21,6 +21,8 @@ def python_step(table: TablePlan) -> RunPython:
     """The function of a table; while the columns that it returns are not known, it proposes all of them."""
     assert table.python is not None
     known = table.returned
+    if known is not None and table.changes:
+        known = table.changes.decoded(known)
     rules = replace(
         table.rules,
         new_column="add" if known is None else table.rules.new_column,

@@ -16,11 +16,12 @@ from lakefeed.handles.table_plan import TablePlan
 from lakefeed.rows import Rows, Step, StepResult
 from lakefeed.rows.changes import FindDeletions, MakeChanges
 from lakefeed.rows.drop import NullColumns
+from lakefeed.rows.envelope import ListNullsOfDeletions, ReadLog, RefusePartial
 from lakefeed.rows.evaluator import ByArrow, Evaluate
 from lakefeed.rows.expect import Expect
 from lakefeed.rows.metadata import AddMetadata
 from lakefeed.rows.partition import AddPartitionColumns
-from lakefeed.rows.rename import Rename
+from lakefeed.rows.rename import Rename, left_columns
 from lakefeed.rows.rescue import add_rescued
 from lakefeed.rows.select import Select, Where
 
@@ -36,16 +37,29 @@ def event_steps(table: TablePlan, dropped: Sequence[pa.Field]) -> list[Step]:
     steps: list[Step] = []
     if dropped:
         steps.append(NullColumns(pa.schema(dropped)))
-    if table.rename:
-        steps.append(Rename(table.rename))
+    unchanged = table.log.unchanged if table.log else None
+    if table.renames or (unchanged and table.rules.dropped):
+        steps.append(Rename(table.rename, table.rules.dropped, unchanged, table.decoded))
+        left = left_columns(table.decoded or pa.schema([]), table.rename)
+        if len(left):
+            steps.append(NullColumns(left))
     if table.rescues:
         steps.append(add_rescued)
     if table.metadata:
         steps.append(AddMetadata(table.metadata))
     if table.python and table.decoded is not None:
+        if table.log and table.is_keyed:
+            steps.append(RefusePartial(table.log, f"`python: {table.python.name}`"))
         steps.append(python_step(table))
+        if table.returned is None:
+            # While the columns that it returns are only looked at, its rows have none.
+            return steps
+    if table.log and table.reads_log:
+        steps.append(ReadLog(table.log, keyed=table.changes is not None))
     if table.changes and table.changes.judges:
         steps.append(FindDeletions(table.changes))
+    if table.projection is not None and table.projection.where is not None:
+        steps.append(ListNullsOfDeletions(table.projection.where.columns()))
     return steps
 
 
@@ -56,10 +70,10 @@ def sql_steps(table: TablePlan, evaluate: Evaluate) -> list[Step]:
         return []
     steps: list[Step] = []
     if projection.where is not None:
-        steps.append(Where(projection, evaluate))
+        steps.append(Where(projection, evaluate, keyed=table.is_keyed))
     if table.selects:
         columns = table.changes.decoded(table.columns) if table.changes else table.columns
-        steps.append(Select(projection, stored(columns), evaluate))
+        steps.append(Select(projection, stored(columns), evaluate, keyed=table.is_keyed))
     if projection.rules:
         steps.append(Expect(projection.rules, evaluate))
     return steps

@@ -25,6 +25,7 @@ class StreamColumnsDecoder(EventDecoder):
     ) -> None:
         super().__init__(format, columns, rules, keys)
         self._source = source
+        self._integers = {field.name.lower() for field in columns if pa.types.is_integer(field.type)}
         self._inner: dict[tuple[str, ...], EventDecoder] = {}
 
     def decode(self, events: Events) -> Decoded:
@@ -40,9 +41,17 @@ class StreamColumnsDecoder(EventDecoder):
         gone = {one.index for one in decoded.refused} | set(decoded.skipped)
         kept = np.setdiff1d(np.arange(len(events)), np.array(sorted(gone), np.int64))
         indexes = streams.indices.take(pa.array(kept))
-        texts = [pa.array([one.get(name) for one in found], pa.string()).take(indexes) for name in names]
+        texts = [
+            pa.array([self._text(name, one.get(name)) for one in found], pa.string()).take(indexes)
+            for name in names
+        ]
         made = pa.StructArray.from_arrays(texts, names=list(names))
         return self._both(decoded, self._fitted(made, names), kept)
+
+    def _text(self, name: str, value: str | None) -> str | None:
+        """The value of a stream as CSV writes it: numbers in the names of folders may begin with zeros."""
+        is_number = value is not None and value.isascii() and value.isdigit()
+        return value.lstrip("0") or "0" if value and is_number and name.lower() in self._integers else value
 
     def _without(self, names: tuple[str, ...]) -> EventDecoder:
         """What decodes the other columns; what an event itself says of these does not count."""
@@ -93,7 +102,7 @@ def decoder_of(
     keys: KeyDecoder | None = None
     if key is not None:
         assert isinstance(source.key_format, Format)
-        keys = KeyDecoder(source.key_format, columns, key)
+        keys = KeyDecoder(source.key_format, columns, key, rules.names)
     if source.has_stream_columns:
         return StreamColumnsDecoder(source, format, columns, rules, keys)
     return EventDecoder(format, columns, rules, keys)

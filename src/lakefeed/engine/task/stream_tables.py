@@ -35,6 +35,7 @@ class StreamTables:
         """What every task of a table is made of."""
         self.table, self._route = table, table.route
         self._tasks: dict[str, _StreamTask] = {}
+        """By stream."""
         streams = {plan.source.stream_of(span.partition) for span in ranges}
         self._awaited = {one for one in streams if key_of([one], self._route)[0] not in table.routed}
         """Streams whose table is not there: their columns are told before their first events."""
@@ -81,6 +82,8 @@ class StreamTables:
             target=known.target,
             storage=front.storage,
             pending=front.pending,
+            held_back=front.held_back,
+            tells_partial=front.tells_partial,
         )
 
     @property
@@ -114,10 +117,14 @@ class StreamTables:
         front = TableId(self.table.name)
         with ThreadPoolExecutor(max_workers=CLOSED_AT_ONCE) as pool:
             closed = [one[front] for one in pool.map(TableTask.close, self._tasks.values())]
-        failed = next((one for one in closed if one.error), None)
-        if failed is not None:
+        failed = {
+            task.fails_as: replace(one, table=task.fails_as)
+            for task, one in zip(self._tasks.values(), closed, strict=True)
+            if one.error
+        }
+        if failed:
             self.drop_files()
-            return {front: failed}
+            return failed
         told = [Manifest(tables={front: replace(one, files=[], proposal=None)}) for one in closed]
         found = {front: merged(told).get(front, TableManifest(front))}
         for task, one in zip(self._tasks.values(), closed, strict=True):
@@ -126,6 +133,9 @@ class StreamTables:
                 own = found.setdefault(task.id, TableManifest(task.id))
                 own.files += one.files
                 own.events += task.written
+                own.partial += one.partial
+                own.partial_changes += one.partial_changes
+                own.former_keys += one.former_keys
                 own.newest = one.newest if own.newest is None else max(own.newest, one.newest or 0.0)
                 own.proposal = merged_proposals(own.proposal, one.proposal)
         return found
@@ -138,12 +148,14 @@ class _StreamTask(TableTask):
         plan, ranges, serial = tables.given
         super().__init__(plan, table, ranges, serial)
         self._tables, self.key = tables, key
-        self.id = TableId(table.name, key)
+        self.id = self.fails_as = TableId(table.name, key)
+        """`fails_as`: what an error stops, the table alone or the route."""
         self.written: list[int] = []
         """Where that is asked for: the indexes of the events that are rows."""
 
     def stop(self, reason: str) -> None:
         """Take nothing: the route cannot go on."""
+        self.fails_as = TableId(self.table.name)
         self._fail(TableError(reason))
 
     def _put(self, rows: Rows) -> None:

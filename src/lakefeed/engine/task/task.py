@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from lakefeed.engine.batch.manifest import Manifest, listed
 from lakefeed.engine.batch.plan import FlowPlan
 from lakefeed.engine.defects import defect_of
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.task.stream_tables import StreamTables
 from lakefeed.engine.task.table_task import TableTask
-from lakefeed.errors import LakefeedError
-from lakefeed.events import Events, OffsetRange
+from lakefeed.errors import LakefeedError, TableError
+from lakefeed.events import Completed, EndsEarlier, Events, OffsetRange
 from lakefeed.files.names import Serial
-from lakefeed.formats import Decoded, Rules
+from lakefeed.formats import Decoded
 
 MOST_WAITING = 128 * 2**20
 """Bytes of rows that wait to be written, in all tables of a task together."""
@@ -56,13 +54,16 @@ def taking(
     """Let tables take the events of the ranges, some at a time, and stop after each; returns the manifest."""
     passing("task_started")
     manifest = Manifest(list(ranges), read={span.partition: 0 for span in ranges})
-    largest = 0
+    largest, has_begun = 0, False
     try:
         for events in plan.source.read(ranges) if given is None else given:
+            if len(events) and not has_begun:
+                has_begun = True
+                if tables and all(table.proposes for table in tables):
+                    # The columns of all streams came before the first event: all tables get theirs at once,
+                    # and what follows is read when they have them.
+                    break
             _take(tables, events)
-            if not len(events) and tables and all(table.proposes for table in tables):
-                # Columns were told before the first event: what follows is read when the tables have them.
-                break
             yield
             if sum(table.waiting_bytes for table in tables) > MOST_WAITING:
                 for table in tables:
@@ -82,6 +83,10 @@ def taking(
                 return replace(manifest, tables={}, overfull=True)
         for table in tables:
             manifest.tables |= table.close()
+    except EndsEarlier as found:
+        for table in tables:
+            table.drop_files()
+        return replace(manifest, tables={}, ends=found.ends)
     except BaseException as error:
         for table in tables:
             table.drop_files()
@@ -102,10 +107,19 @@ def told(error: BaseException, ranges: Sequence[OffsetRange]) -> LakefeedError:
 
 def _take(tables: Sequence[TableTask | StreamTables], events: Events) -> None:
     """Decode once for all tables that want the same columns."""
-    decoded: dict[tuple[pa.Schema, Rules, str | None], Decoded] = {}
+    completed: dict[frozenset[str] | None, Completed] = {frozenset(): Completed(events)}
+    decoded: dict[tuple[object, ...], Decoded] = {}
     newest = events.newest()
     for table in (one.taker(events) for one in tables):
-        if table.wants not in decoded:
-            decoded[table.wants] = table.decoder.decode(events)
-        table.take(events, decoded[table.wants])
+        if table.asks not in completed:
+            completed[table.asks] = events.completed(table.asks)
+        own = completed[table.asks]
+        wants = (id(own.events), *table.wants)
+        try:
+            if wants not in decoded:
+                decoded[wants] = table.decoder.decode(own.events)
+        except TableError as error:
+            table.refuse(error)
+            continue
+        table.take(own, decoded[wants])
         table.note(newest)

@@ -11,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.column_types import type_text
 from lakefeed.formats.fit.doubt import Doubt, kept
 from lakefeed.formats.fit.type_rules import RANGES, is_epoch
-from lakefeed.formats.refusal import Number
+from lakefeed.formats.refusal import Misfit, Number, shown
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_FRACTION = {sign: re.compile(rf"[-+]?[0-9]+{re.escape(sign)}[0-9]+") for sign in ".,"}
 _WORDS = {"true": True, "false": False}
 
 # Patterns that Arrow casts without fail and without loss; all else is in doubt.
@@ -45,6 +47,25 @@ def json_value(text: str | None, declared: pa.DataType) -> Any:
         return _WORDS.get(text, text)
     counts = declared in RANGES or pa.types.is_floating(declared) or pa.types.is_timestamp(declared)
     return Number(text) if counts and _NUMBER.fullmatch(text) else text
+
+
+def has_fraction(declared: pa.DataType) -> bool:
+    """Whether numbers of the type have a decimal sign."""
+    return bool(pa.types.is_floating(declared) or pa.types.is_decimal(declared))
+
+
+def with_points(texts: pa.StringArray) -> pa.StringArray:
+    """Numbers with a decimal comma as JSON writes them. A text with a point is left in doubt."""
+    points = pc.replace_substring(texts, ",", ".")
+    return pc.if_else(pc.match_substring(texts, "."), pc.binary_join_element_wise("?", texts, ""), points)
+
+
+def refuse_other_sign(text: str | None, declared: pa.DataType, decimal: str) -> None:
+    """Raise Misfit for a number with the other decimal sign."""
+    other = "," if decimal == "." else "."
+    if text and _FRACTION[other].fullmatch(text):
+        remedy = f"set `decimal: '{other}'` on the format if that is the decimal sign"
+        raise Misfit("wrong_type", f"expected {type_text(declared)}, got {shown(text)}; {remedy}")
 
 
 def _sure_decimal(declared: pa.DataType) -> str:

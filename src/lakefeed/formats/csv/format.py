@@ -9,10 +9,16 @@ from pydantic import AfterValidator, Field, model_validator
 
 from lakefeed.columns.names import ColumnName
 from lakefeed.formats import Decoder, Format, Rules
-from lakefeed.formats.csv.columns import json_value, read_column
+from lakefeed.formats.csv.columns import (
+    has_fraction,
+    json_value,
+    read_column,
+    refuse_other_sign,
+    with_points,
+)
 from lakefeed.formats.csv.header import HeaderDecoder
 from lakefeed.formats.csv.records import RecordReader
-from lakefeed.formats.fit.conversions import Conversions, Convert
+from lakefeed.formats.fit.conversions import Conversions
 from lakefeed.formats.fit.doubt import Doubt, either
 from lakefeed.formats.fit.values import converter
 from lakefeed.formats.fixed import FixedDecoder
@@ -64,6 +70,12 @@ class CsvFormat(Format):
         "it is a part of the field.",
         examples=["'"],
     )
+    decimal: Literal[".", ","] = Field(
+        default=".",
+        description="The decimal sign of numbers in columns that `schema` declares as `double`, `float` or "
+        "`decimal`.",
+        examples=[","],
+    )
     null: str = Field(
         default="",
         description="A field with this text is null, also in quotes. Left out: an empty field is null.",
@@ -74,6 +86,14 @@ class CsvFormat(Format):
     def _quote_is_no_delimiter(self) -> Self:
         if self.quote == self.delimiter:
             raise ValueError(f"delimiter and quote are both {shown(self.quote)}; they must differ")
+        return self
+
+    @model_validator(mode="after")
+    def _delimiter_is_no_decimal_sign(self) -> Self:
+        if self.decimal == self.delimiter == ",":
+            raise ValueError(
+                "delimiter and decimal are both ','; set `delimiter` to what is between two fields"
+            )
         return self
 
     @model_validator(mode="after")
@@ -88,27 +108,36 @@ class CsvFormat(Format):
         def of(names: tuple[str, ...]) -> Decoder:
             made = pa.schema([(name, pa.string()) for name in names])
             records = RecordReader(names, self.delimiter, self.quote, self.null)
-            return FixedDecoder(schema, rules, made, records.read, CONVERSIONS)
+            return FixedDecoder(schema, rules, made, records.read, conversions(self.decimal))
 
-        return HeaderDecoder(of, self.delimiter, self.quote) if self.header else of(self.columns)
-
-
-def _conversion(_: pa.DataType, declared: pa.DataType) -> Convert | None:
-    """Any type but those that have parts, by the rules of JSON; a number is a text that JSON takes as one."""
-    return None if pa.types.is_nested(declared) else _convert
+        if not self.header:
+            return of(self.columns)
+        return HeaderDecoder(of, self.delimiter, self.quote, strict=rules.names == "strict")
 
 
-def _convert(texts: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    read, unclear = read_column(texts, declared)
-    convert = JSON_CONVERSIONS.conversion(read.type, declared)
-    assert convert is not None, "text is read as JSON reads its values"
-    converted, doubt = convert(read, declared)
-    return converted, either(unclear, doubt)
+def conversions(decimal: str | None = None) -> Conversions:
+    """How text becomes values of other types: by the rules of JSON.
+
+    With `decimal`, numbers have that decimal sign, and a number with the other one says which key to set.
+    """
+
+    def convert(texts: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
+        signed = with_points(texts) if decimal == "," and has_fraction(declared) else texts
+        read, unclear = read_column(signed, declared)
+        convert = JSON_CONVERSIONS.conversion(read.type, declared)
+        assert convert is not None, "text is read as JSON reads its values"
+        converted, doubt = convert(read, declared)
+        return converted, either(unclear, doubt)
+
+    def decide(texts: pa.Array, index: int, declared: pa.DataType) -> Any:
+        text = texts[index].as_py()
+        if decimal and has_fraction(declared):
+            refuse_other_sign(text, declared, decimal)
+            text = text and text.replace(decimal, ".")
+        return converter(pa.field("", declared))(json_value(text, declared))
+
+    return Conversions(lambda _, declared: None if pa.types.is_nested(declared) else convert, decide)
 
 
-def _decide(texts: pa.Array, index: int, declared: pa.DataType) -> Any:
-    return converter(pa.field("", declared))(json_value(texts[index].as_py(), declared))
-
-
-CONVERSIONS = Conversions(_conversion, _decide)
-"""How text becomes values of other types."""
+CONVERSIONS = conversions()
+"""How text of no CSV file becomes values of other types."""

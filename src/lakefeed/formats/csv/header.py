@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Sequence
 
 from lakefeed.formats import Decoded, Decoder
+from lakefeed.formats.csv.record_ends import record_ends
+from lakefeed.formats.csv.records import other_delimiter
 from lakefeed.formats.joining import joined
-from lakefeed.formats.refusal import Misfit, Misfits, no_payload, utf8_text
+from lakefeed.formats.refusal import Misfit, Misfits, no_payload, shown, utf8_text
+
+_EXCEL_DELIMITER = re.compile("sep=.?", re.IGNORECASE)
+_NAME_THEM = "name the fields with `columns` in place of `header`"
 
 DecoderOf = Callable[[tuple[str, ...]], Decoder]
 """A decoder of records without a header, whose fields have these names."""
@@ -16,7 +22,9 @@ DecoderOf = Callable[[tuple[str, ...]], Decoder]
 class HeaderDecoder(Decoder):
     """Decodes records of any number of headers, each by the names that it has."""
 
-    def __init__(self, decoder_of: DecoderOf, delimiter: str, quote: str) -> None:
+    def __init__(self, decoder_of: DecoderOf, delimiter: str, quote: str, *, strict: bool = True) -> None:
+        self._strict = strict
+        """Whether each field must have a name; else one may be without, as the index of a data frame is."""
         self._decoder_of = decoder_of
         self._delimiter, self._quote = delimiter, quote
         self._known: dict[bytes, Decoder | Misfit] = {}
@@ -48,10 +56,8 @@ class HeaderDecoder(Decoder):
 
     def _header(self, payload: bytes) -> bytes:
         """The header of a payload with its line break, which is the first that is in no quotes."""
-        at, quote = payload.find(b"\n"), self._quote.encode()
-        while at >= 0 and payload.count(quote, 0, at) % 2:
-            at = payload.find(b"\n", at + 1)
-        return payload[: at + 1] if at >= 0 else payload
+        ends = record_ends(payload, self._delimiter.encode(), self._quote.encode())
+        return payload[: int(ends[0]) + 1] if len(ends) else payload
 
     def _decoder(self, header: bytes) -> Decoder | Misfit:
         if header not in self._known:
@@ -69,10 +75,26 @@ class HeaderDecoder(Decoder):
             )
         except csv.Error as error:
             raise Misfit("bad_csv", f"the header cannot be read: {error}") from None
+        if _EXCEL_DELIMITER.fullmatch(text.strip()):
+            raise Misfit(
+                "bad_fields",
+                f"the header is {shown(text.strip())}, a line for Excel; remove it from the file",
+            )
+        if len(names) == 1 and (remedy := other_delimiter(text.rstrip("\r\n"), self._delimiter, self._quote)):
+            raise Misfit("bad_fields", f"the header is one field, {shown(names[0])}{remedy}")
+        if all(len(name) > 1 and name[0] == name[-1] == "'" for name in names):
+            raise Misfit(
+                "bad_fields", f'the header has names in quotes, {shown(names[0])}; set `quote: "\'"`'
+            )
         folded = [name.strip().lower() for name in names]
-        if not names or "" in folded:
-            raise Misfit("bad_fields", "a field has no name in the header")
+        if not names or folded.count("") > (0 if self._strict else 1):
+            nameless = folded.count("")
+            have = "a field has" if nameless == 1 else f"{nameless} of {len(names)} fields have"
+            raise Misfit("bad_fields", f"{have} no name in the header; {_NAME_THEM}")
         twice = next((name for at, name in enumerate(folded) if name in folded[:at]), None)
         if twice is not None:
-            raise Misfit("bad_fields", f"the header names '{twice}' twice, which is one column in a table")
+            raise Misfit(
+                "bad_fields",
+                f"the header names '{twice}' twice, which is one column in a table; {_NAME_THEM}",
+            )
         return tuple(name.strip() for name in names)

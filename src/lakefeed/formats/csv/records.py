@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pyarrow.compute as pc
 
 from lakefeed.formats.fixed import Columns
 from lakefeed.formats.refusal import Misfit, Misfits, empty_payload, utf8_text
+
+_DELIMITERS = (",", ";", "\t", "|")
 
 Record = Sequence[str | None]
 
@@ -19,7 +22,7 @@ class RecordReader:
 
     def __init__(self, names: tuple[str, ...], delimiter: str, quote: str, null: str) -> None:
         self._names, self._width = names, len(names)
-        self._quote, self._null = quote, null
+        self._delimiter, self._quote, self._null = delimiter, quote, null
         # Made once: from the options, it would take longer than to read a small record.
         self._dialect = csv.reader([], delimiter=delimiter, quotechar=quote, strict=True).dialect
 
@@ -70,8 +73,26 @@ class RecordReader:
         except csv.Error as error:
             raise _misfit(str(error), self._quote) from None
         if len(record) != self._width:
-            raise Misfit("bad_fields", f"expected {self._width} fields, got {len(record)}")
+            remedy = (
+                other_delimiter(utf8_text(payload), self._delimiter, self._quote) if len(record) == 1 else ""
+            )
+            raise Misfit("bad_fields", f"expected {self._width} fields, got {len(record)}{remedy}")
         return record
+
+
+def other_delimiter(line: str, delimiter: str, quote: str) -> str:
+    """For the message about a line with one field: the delimiter that gives more; empty if none does."""
+    counts = {
+        other: len(next(csv.reader([line], delimiter=other, quotechar=quote), []))
+        for other in _DELIMITERS
+        if other not in (delimiter, quote)
+    }
+    other = max(counts, key=lambda each: counts[each])
+    return (
+        f"; with {other!r} it has {counts[other]}: set `delimiter: {json.dumps(other)}`"
+        if counts[other] > 1
+        else ""
+    )
 
 
 def _misfit(complaint: str, quote: str) -> Misfit:

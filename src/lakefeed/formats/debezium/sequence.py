@@ -8,30 +8,68 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
-_DIGITS = 20
+from lakefeed.columns.binlog import DIGITS, plain_position, staged_position
+
 _NUMBER = re.compile(r"\d+")
 
 
 def sequence(source: Any, moment: Any) -> str | None:
     """The sequence of one event, by its `source` and `ts_ms`; None where it has neither.
 
-    Postgres has an LSN; MySQL and MariaDB a binlog file, a position and a row; Oracle an SCN; SQL Server an
-    LSN of the change, and of the commit for rows of a snapshot. Others have the time of the change.
+    Postgres has an LSN; MySQL and MariaDB a binlog file, a position and a row (`lakefeed.columns.binlog`);
+    Oracle an SCN; SQL Server and Db2 an LSN of the change and of the commit, in texts of one length, for rows
+    of a snapshot that of a commit alone; Informix the same two in numbers; Yugabyte the time of the commit,
+    or the place in the log of a tablet. Others have the time of the change.
     """
-    found = source if isinstance(source, dict) else {}
-    if found.get("lsn") is not None:
-        return _padded(found["lsn"])
-    if found.get("file") is not None and found.get("pos") is not None:
-        return f"{_padded(found['file'])}:{_padded(found['pos'])}:{_padded(found.get('row') or 0)}"
-    if found.get("scn") is not None:
-        return _padded(found["scn"])
-    lsn = found.get("change_lsn") or found.get("commit_lsn")
-    if lsn is not None:
-        return f"{lsn}:{_padded(found.get('event_serial_no') or 0)}"
-    time = found.get("ts_ms", moment)
-    return None if time is None else f"{_padded(time)}:{_padded(found.get('ord') or 0)}"
+    place = source if isinstance(source, dict) else {}
+    if place.get("lsn") is not None:
+        is_yugabyte = ":" in str(place["lsn"])
+        return _of_yugabyte(place) if is_yugabyte else _in_commit(place["lsn"], _commit_before(place))
+    if place.get("file") is not None and place.get("pos") is not None:
+        return staged_position(place, moment) if "server_id" in place else plain_position(place)
+    if place.get("scn") is not None:
+        return _in_commit(place["scn"], place.get("commit_scn"))
+    numbers = (place.get(name) for name in ("change_lsn", "commit_lsn"))
+    lsns = [str(number) for number in numbers if number and not str(number).startswith("-")]
+    if lsns and ":" not in lsns[0]:
+        # A letter, as the texts of earlier releases begin with a digit and have no fixed length.
+        return f"lsn:{_in_commit(lsns[0], lsns[-1])}"
+    if lsns:
+        commit = f"{lsns[-1]}:" if lsns[-1] > lsns[0] else ""
+        return f"{commit}{lsns[0]}:{_padded(place.get('event_serial_no') or 0)}"
+    time = place.get("ts_ms", moment)
+    return None if time is None else f"{_padded(time)}:{_padded(place.get('ord') or 0)}"
+
+
+def _in_commit(change: Any, commit: Any) -> str:
+    """The number of a change, after that of a commit if the commit is newer.
+
+    A change is sent when its transaction is committed. If that was open for long, its changes have smaller
+    numbers than what was sent before: rows of a snapshot, which did not see it, for instance. The commit is
+    that of the transaction or an earlier one, so that it never exceeds the numbers of later transactions.
+    """
+    number = _padded(change)
+    newest = _padded(commit) if str(commit).isdecimal() else ""
+    return f"{newest}:{number}" if newest > number else number
+
+
+def _commit_before(place: dict[str, Any]) -> Any:
+    """The last commit that Postgres had sent before an event, by its `sequence`; None where none is known."""
+    try:
+        return orjson.loads(place.get("sequence") or "")[0]
+    except (ValueError, TypeError, LookupError):
+        return None
+
+
+def _of_yugabyte(place: dict[str, Any]) -> str:
+    """The sequence of an event whose LSN is `term:index:...`, of which each tablet has its own."""
+    if place.get("commit_time") is not None:
+        return f"{_padded(place['commit_time'])}:{_padded(place.get('record_time') or 0)}"
+    term, index, *_ = [*_NUMBER.findall(str(place["lsn"])), "0", "0"]
+    return f"{_padded(term)}:{_padded(index)}"
 
 
 def sequences(source: pa.Array | None, moments: pa.Array) -> pa.Array:
@@ -44,4 +82,4 @@ def sequences(source: pa.Array | None, moments: pa.Array) -> pa.Array:
 def _padded(value: Any) -> str:
     """A number, or the last number in a text such as `mysql-bin.000003`, with leading zeros."""
     numbers = _NUMBER.findall(str(value))
-    return numbers[-1].zfill(_DIGITS) if numbers else str(value)
+    return numbers[-1].zfill(DIGITS) if numbers else str(value)

@@ -145,7 +145,7 @@ def _texts(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
     return times.dates(texts) if pa.types.is_date(declared) else times.timestamps(texts)
 
 
-def _any(column: pa.Array, _: pa.DataType) -> tuple[pa.Array, Doubt]:
+def as_json(column: pa.Array, _: pa.DataType) -> tuple[pa.Array, Doubt]:
     """Text as it is, all else as its JSON text."""
     if is_text(column.type):
         return _cast(column, pa.string())
@@ -198,7 +198,7 @@ _CONVERSIONS: list[tuple[_Applies, _Applies, Convert]] = [
     (pa.types.is_boolean, pa.types.is_boolean, _cast),
     (is_text, pa.types.is_string, _cast),
     (is_text, _is_read_from_text, _texts),
-    (lambda made: True, lambda declared: declared == JSON, _any),
+    (lambda made: True, lambda declared: declared == JSON, as_json),
     (is_binary, pa.types.is_binary, _cast),
     (pa.types.is_timestamp, pa.types.is_timestamp, _timestamps),
     (pa.types.is_date32, pa.types.is_date, _dates),

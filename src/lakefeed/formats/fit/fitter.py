@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import DEEPEST, type_text
+from lakefeed.errors import TableError
 from lakefeed.formats import Decoded, Rules
 from lakefeed.formats.fit.columns import ColumnFitter, is_whole, offsets_of
 from lakefeed.formats.fit.conversions import Conversions
@@ -25,6 +26,8 @@ from lakefeed.formats.fit.names import clash, name_misfit, new_column, spellings
 from lakefeed.formats.fit.new_columns import Proposals, telling
 from lakefeed.formats.fit.paths import Elements, Level
 from lakefeed.formats.fit.rescue import Rescued, put, rescued_column
+from lakefeed.formats.fit.spellings import Clash, spellings_of, two_spellings
+from lakefeed.formats.fit.type_rules import refused_keys
 from lakefeed.formats.refusal import Misfit, Misfits
 
 _Indexes = np.ndarray[Any, Any]
@@ -38,6 +41,7 @@ class Fitter:
         self._rules = rules
         self._conversions = conversions or Conversions()
         self._proposals = Proposals(rules)
+        self._spellings = spellings_of(schema, rules)
 
     def fit(
         self,
@@ -49,13 +53,14 @@ class Fitter:
         """Fit one struct for each payload or row; one that is a misfit already has null for its values.
 
         A null struct or list holds no values. `types` says what to propose for a column that was read as
-        another type than it is meant to be, `rescued` what else did not fit.
+        another type than it is meant to be, `rescued` what else did not fit. Raises TableError where a column
+        is a map with keys that no table holds.
         """
         if not is_whole(made):
             made = pa.concat_arrays([made])
-        if self._rules.dropped:
-            made = _without(made, self._rules.dropped)
         work = _Fit(self._rules, self._conversions, dict(misfits or {}))
+        made = self._named(made, work.clash)
+        self._refuse_keys(made.type)
         rows, _ = work.rows(made, pa.struct(list(self._schema)))
         good = None
         if work.misfits:
@@ -72,6 +77,26 @@ class Fitter:
             rescued_column(work.rescued, kept) if work.rescued else None,
         )
 
+    def _named(self, made: pa.StructArray, clash: Clash) -> pa.StructArray:
+        """The fields under the names of the columns, without those that are dropped."""
+        if self._spellings is not None:
+            made = self._spellings.array(made, Level(), clash)
+        return _without(made, self._rules.dropped) if self._rules.dropped else made
+
+    def _refuse_keys(self, made: pa.StructType) -> None:
+        """Raise TableError for a column with map keys that no table holds."""
+        adds = self._rules.new_column in ("add", "fail")
+        for column in made:
+            at = self._schema.get_field_index(column.name)
+            known = self._schema.field(at).type if at >= 0 else None
+            if (key := refused_keys(column.type, known, adds)) is not None:
+                raise TableError(
+                    f"column {column.name} has a map with keys of type {type_text(key)}; tables have maps "
+                    "with keys of type string only, and other keys are not turned into text.\n"
+                    f"Declare it as JSON text, `schema: {{{column.name}: json}}`, or leave it out, "
+                    f"`drop: [{column.name}]`."
+                )
+
     def _proposed(self, made: pa.StructArray, types: pa.Schema | None = None) -> pa.Schema | None:
         if self._rules.new_column not in ("add", "fail"):
             return None
@@ -81,7 +106,7 @@ class Fitter:
         """What no payloads become; `columns` are those that they would have."""
         if not columns:
             return self.fit(pa.array([], pa.struct([])))
-        none = _without(pa.array([], pa.struct(list(columns))), self._rules.dropped)
+        none = self._named(pa.array([], pa.struct(list(columns))), lambda *_: None)
         return replace(self.nothing(), unknown=self._proposed(none))
 
 
@@ -91,9 +116,15 @@ class _Fit(ColumnFitter):
     def __init__(self, rules: Rules, conversions: Conversions, misfits: Misfits) -> None:
         super().__init__(conversions)
         self._rules = rules
+        self._strict = rules.names == "strict"
         self.misfits = misfits
         self.rescued: dict[int, Rescued] = {}
         self._new: list[tuple[dict[str, pa.Array], pa.DataType, Level]] = []
+
+    def clash(self, level: Level, indexes: _Indexes, _: str, name: str) -> None:
+        """Refuse payloads that have a field in two spellings."""
+        for at in indexes.tolist():
+            self._refuse(at, two_spellings(name), level)
 
     def rows(self, made: pa.StructArray, declared: pa.DataType) -> tuple[pa.StructArray, Doubt]:
         """The payloads as stored; a value that does not fit is noted before a new field is."""
@@ -206,10 +237,13 @@ class _Fit(ColumnFitter):
                 self._refuse_inside(values, inside)
                 continue
             other, both = seen.get(name.lower(), (name, set()))
-            if name_misfit(name, known, taken):
+            misfit = name_misfit(name, known, taken, strict=self._strict)
+            if misfit:
                 for at in _present(values).tolist():
                     # One for each payload: it gets the path there.
-                    self._refuse(at, name_misfit(name, known, taken) or clash(name), inside)
+                    self._refuse(at, Misfit(misfit.code, misfit.message), inside)
+            elif not self._strict:
+                pass
             elif other != name:
                 for at in both.intersection(_present(values).tolist()):
                     self._refuse(at, clash(other), inside)

@@ -98,7 +98,7 @@ def _lists(values: pa.Array) -> Texts:
 
 def _maps(values: pa.Array) -> Texts:
     values = values.take(pa.array(np.arange(len(values))))
-    keys = [text if text.startswith('"') else f'"{text}"' for text in json_texts(values.keys)]
+    keys = [text if text.startswith('"') else quoted(text) for text in json_texts(values.keys)]
     entries = [f"{key}:{item}" for key, item in zip(keys, json_texts(values.items), strict=True)]
     return [f"{{{','.join(part)}}}" for part in _parts(values, entries)]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from lakefeed.columns.column_types import DEEPEST
-from lakefeed.columns.names import column_name_problem
+from lakefeed.columns.names import column_name_problem, uncleanable
 from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.formats.refusal import Misfit, name_text
 
@@ -16,14 +16,19 @@ def spellings(names: Iterable[str]) -> dict[str, str]:
     return {name.lower(): name for name in names}
 
 
-def name_misfit(name: str, known: dict[str, str], taken: Collection[str] = ()) -> Misfit | None:
-    """Why no new column may have this name, next to others by their `spellings`; None if it may."""
-    if problem := column_name_problem(name):
+def name_misfit(
+    name: str, known: dict[str, str], taken: Collection[str] = (), *, strict: bool = True
+) -> Misfit | None:
+    """Why no new column may have this name, next to others by their `spellings`; None if it may.
+
+    Unless `strict`, the column gets the cleaned name, and names that differ by case are one.
+    """
+    if problem := column_name_problem(name) if strict else uncleanable(name):
         return Misfit("bad_name", f"{problem}, so this new column cannot be added")
     if name.lower() in taken:
         return Misfit("bad_name", "Lakefeed itself adds a column of this name to the table")
     other = known.get(name.lower(), name)
-    return clash(other) if other != name else None
+    return clash(other) if strict and other != name else None
 
 
 def clash(other: str) -> Misfit:
@@ -44,7 +49,11 @@ def too_deep_column() -> Misfit:
 
 def doubtful(names: Collection[str], known: Collection[str], rules: Rules = DEFAULT_RULES) -> set[str]:
     """New names for which a payload may be refused, among those that many payloads have at one level."""
-    others = spellings(known)
+    others, strict = spellings(known), rules.names == "strict"
     times = Counter(map(str.lower, names))
     new = (name for name in names if name not in known and name not in rules.renamed)
-    return {name for name in new if times[name.lower()] > 1 or name_misfit(name, others, rules.taken)}
+    return {
+        name
+        for name in new
+        if (strict and times[name.lower()] > 1) or name_misfit(name, others, rules.taken, strict=strict)
+    }

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakefeed.columns.column_types import DEEPEST, LARGEST_PRECISION, TIMESTAMP
-from lakefeed.columns.evidence import is_quiet, one_per_spelling
-from lakefeed.columns.names import column_name_problem
+from lakefeed.columns.evidence import is_quiet
 from lakefeed.formats import Rules
 from lakefeed.formats.fit.names import name_misfit, spellings
 from lakefeed.formats.fit.type_rules import is_binary, is_text
@@ -27,6 +26,7 @@ class Proposals:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._by_value = rules.new_column == "fail"
+        self._strict = rules.names == "strict"
 
     def of(
         self, made: pa.StructArray, known: Iterable[pa.Field], types: pa.Schema | None = None
@@ -47,11 +47,14 @@ class Proposals:
             if name in types:
                 inside = self._inside(values, types[name], level + 1)
                 fields += [pa.field(name, inside)] if inside else []
-            elif is_quiet(kind) or (name not in renamed and name_misfit(name, others, taken)):
+            elif is_quiet(kind) or (
+                name not in renamed and name_misfit(name, others, taken, strict=self._strict)
+            ):
                 continue
             elif not needs_value or telling(values).any():
-                fields.append(pa.field(name, proposed_type(kind, DEEPEST - level)))
-        return one_per_spelling(field for field in fields if not is_quiet(field.type))
+                inner = proposed_type(kind, DEEPEST - level, strict=self._strict)
+                fields.append(pa.field(name, inner))
+        return [field for field in fields if not is_quiet(field.type)]
 
     def _inside(self, values: pa.Array, known: pa.DataType, level: int) -> pa.DataType | None:
         """What is new inside a known column, in its shape; None if nothing is, or it is no such column."""
@@ -67,7 +70,7 @@ class Proposals:
         return None
 
 
-def proposed_type(made: pa.DataType, room: int = DEEPEST) -> pa.DataType:
+def proposed_type(made: pa.DataType, room: int = DEEPEST, *, strict: bool = True) -> pa.DataType:
     """The column that a table gets for what a writer made; what it cannot hold is left out.
 
     These are fields with names that no column may have, and all that is nested deeper than there is room.
@@ -75,13 +78,13 @@ def proposed_type(made: pa.DataType, room: int = DEEPEST) -> pa.DataType:
     if pa.types.is_nested(made) and not room:
         return pa.null()
     if pa.types.is_struct(made):
-        good = [field for field in made if not column_name_problem(field.name) and not is_quiet(field.type)]
-        fields = [pa.field(one.name, proposed_type(one.type, room - 1)) for one in one_per_spelling(good)]
+        good = [one for one in made if not name_misfit(one.name, {}, strict=strict)]
+        fields = [pa.field(one.name, proposed_type(one.type, room - 1, strict=strict)) for one in good]
         return pa.struct([field for field in fields if not is_quiet(field.type)])
     if pa.types.is_list(made):
-        return pa.list_(pa.field("element", proposed_type(made.value_type, room - 1)))
+        return pa.list_(pa.field("element", proposed_type(made.value_type, room - 1, strict=strict)))
     if pa.types.is_map(made):
-        return pa.map_(pa.string(), proposed_type(made.item_type, room - 1))
+        return pa.map_(pa.string(), proposed_type(made.item_type, room - 1, strict=strict))
     if pa.types.is_timestamp(made):
         return TIMESTAMP
     if pa.types.is_decimal256(made):

@@ -98,7 +98,7 @@ def _object_check(rules: Rules, fields: Iterable[pa.Field], level: int) -> Check
             each(_refuse_new, new.items())
         elif new:
             each(partial(_refuse_deep, level), new.items())
-            _refuse_names(new, known, *top)
+            _refuse_names(new, known, rules.names == "strict", *top)
 
     return check
 
@@ -122,20 +122,24 @@ def _refuse_deep(level: int, value: Any) -> None:
 
 
 def _refuse_names(
-    new: dict[str, Any], known: Iterable[str], taken: Collection[str] = (), renamed: Collection[str] = ()
+    new: dict[str, Any],
+    known: Iterable[str],
+    strict: bool,
+    taken: Collection[str] = (),
+    renamed: Collection[str] = (),
 ) -> None:
     """Raise Misfit for new fields of an object that could not be added, also inside new objects."""
     others = spellings(known)
     for name, value in new.items():
         if name not in renamed:
-            if misfit := name_misfit(name, others, taken):
+            if misfit := name_misfit(name, others, taken, strict=strict):
                 raise misfit.within(name)
             others[name.lower()] = name
-        each(_refuse_inside, [(name, value)])
+        each(partial(_refuse_inside, strict), [(name, value)])
 
 
-def _refuse_inside(value: Any) -> None:
+def _refuse_inside(strict: bool, value: Any) -> None:
     if isinstance(value, dict):
-        _refuse_names(value, ())
+        _refuse_names(value, (), strict)
     elif isinstance(value, list):
-        each(_refuse_inside, enumerate(value))
+        each(partial(_refuse_inside, strict), enumerate(value))

@@ -32,6 +32,28 @@ def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(text) or pa.types.is_large_string(text))
 
 
+def refused_keys(made: pa.DataType, known: pa.DataType | None, adds: bool) -> pa.DataType | None:
+    """The type of map keys that do not go into a column; None where all do.
+
+    `known` is the type of the column. A new one, which has none, takes text alone, as nothing has said that
+    other keys may become text; they do in a column that is declared with keys of text.
+    """
+    types = pa.types
+    if types.is_map(made) and (known is None or types.is_map(known)):
+        if (adds or known) and not is_text(made.key_type):
+            has_text = not (types.is_nested(made.key_type) or is_binary(made.key_type))
+            if known is None or not has_text:
+                return made.key_type
+        return refused_keys(made.item_type, known and known.item_type, adds)
+    if types.is_list(made) and (known is None or types.is_list(known)):
+        return refused_keys(made.value_type, known and known.value_type, adds)
+    if types.is_struct(made) and (known is None or types.is_struct(known)):
+        types_of = {field.name: field.type for field in known or ()}
+        inside = (refused_keys(field.type, types_of.get(field.name), adds) for field in made)
+        return next((key for key in inside if key is not None), None)
+    return None
+
+
 def is_binary(kind: pa.DataType) -> bool:
     """Whether this is binary, also of a fixed size."""
     types = pa.types

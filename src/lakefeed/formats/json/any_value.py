@@ -17,6 +17,7 @@ import pyarrow as pa
 from lakefeed.columns.column_types import JSON
 from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.fit.objects import along
+from lakefeed.formats.fit.spellings import Spellings
 from lakefeed.formats.refusal import Number
 
 _Shape = Callable[[Any, Any], Any]
@@ -29,8 +30,16 @@ class _Inexact(Exception):
     """The exact numbers are needed."""
 
 
-def texts(field: pa.Field, payloads: Sequence[bytes], objects: Sequence[dict[str, Any]]) -> list[Any]:
-    """The values of a column, with text wherever it takes any value; payloads are known to be good."""
+def texts(
+    field: pa.Field,
+    payloads: Sequence[bytes],
+    objects: Sequence[dict[str, Any]],
+    spellings: Spellings | None = None,
+) -> list[Any]:
+    """The values of a column, with text wherever it takes any value; payloads are known to be good.
+
+    `objects` have the names of the columns already, payloads what `spellings` knows.
+    """
     shape, name = _shape(field.type), field.name
     if shape is None:
         return [each.get(name) for each in objects]
@@ -40,7 +49,8 @@ def texts(field: pa.Field, payloads: Sequence[bytes], objects: Sequence[dict[str
         try:
             found.append(shape(value, _UNKNOWN))
         except _Inexact:
-            found.append(shape(value, _EXACT.decode(payload.decode())[name]))
+            exact = _EXACT.decode(payload.decode())
+            found.append(shape(value, (exact if spellings is None else spellings.object(exact))[name]))
     return found
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,12 @@ from lakefeed.formats import DEFAULT_RULES, Rules
 from lakefeed.formats.fit import decimals
 from lakefeed.formats.fit.columns import ColumnFitter
 from lakefeed.formats.fit.doubt import Doubt, either
+from lakefeed.formats.fit.paths import Level
+from lakefeed.formats.fit.spellings import Spellings
 from lakefeed.formats.json import suspects as json_suspects
 from lakefeed.formats.json.any_value import texts
 from lakefeed.formats.json.columns import CONVERSIONS, holds_decimal, is_unreadable, read_type
+from lakefeed.formats.json.exact import has_floats, inexact
 from lakefeed.formats.json.extras import extras_of
 from lakefeed.formats.json.parser import DEEPEST
 from lakefeed.formats.json.patterns import Patterns
@@ -32,6 +36,7 @@ _FROM, _TO = len(b"}\n"), -len(b'{"r":')
 _LARGEST = 1 << 30
 _ROW = re.compile(r" in row (\d+)\Z")
 _MOST_QUIET_FIELDS = 200
+_PART_BYTES, _PART_ROWS = 32 * 1024, 1024
 
 
 @dataclass(frozen=True)
@@ -52,7 +57,12 @@ class Failed:
 class BlockReader:
     """Reads blocks of payloads of one schema."""
 
-    def __init__(self, schema: pa.Schema, rules: Rules = DEFAULT_RULES) -> None:
+    def __init__(
+        self, schema: pa.Schema, rules: Rules = DEFAULT_RULES, spellings: Spellings | None = None
+    ) -> None:
+        self.spellings = spellings
+        self._variants = 0
+        """How many other spellings are expected."""
         self.fields = list(schema)
         self.extras = extras_of(self.fields, rules.dropped)
         self._ignoring = rules.new_column == "ignore"
@@ -66,6 +76,9 @@ class BlockReader:
         self._quiet: list[pa.Field] = []
         self._has_more = False
         """Whether payloads have fields that are to be ignored."""
+        self._exact = [
+            at for at, one in enumerate(self.fields) if one.name in rules.exact and has_floats(one.type)
+        ]
         self._expected = read_type(pa.struct(self._plain))
 
     def learn(self, quiet: list[pa.Field]) -> None:
@@ -76,7 +89,20 @@ class BlockReader:
         merged = merge_fields(self._quiet, [field.remove_metadata() for field in quiet])
         if len(merged) <= _MOST_QUIET_FIELDS and all(is_quiet(field.type) for field in merged):
             self._quiet = merged
-            self._expected = _with_quiet(read_type(pa.struct(self._plain)), merged)
+            self._expect()
+
+    def _expect(self) -> None:
+        self._expected = _with_quiet(read_type(pa.struct(self._plain)), self._quiet)
+        if self.spellings is not None and self.spellings.count:
+            self._expected = self.spellings.expected(self._expected)
+            self._variants = self.spellings.count
+
+    def expect_variants(self) -> bool:
+        """Expect all other spellings that events have had by now; whether there are more than before."""
+        if self.spellings is None or self.spellings.count == self._variants:
+            return False
+        self._expect()
+        return True
 
     def read(self, payloads: Sequence[bytes]) -> Block | Failed:
         """Read payloads of which nothing is known. A field that is not in the schema fails the block.
@@ -84,15 +110,33 @@ class BlockReader:
         A field that is to be ignored does not: it is read as whatever Arrow takes it for, and forgotten.
         Not for schemas with a map or with `json`.
         """
-        lenient = self._ignoring or bool(self._dropped)
         # As long as there is nothing to ignore, it need not be looked at.
         found = Failed(set()) if self._has_more else self._read(payloads, self._expected, "error")
-        if isinstance(found, Failed) and lenient:
-            found = self._read(payloads, self._expected, "infer")
-            self._has_more = self._has_more or not isinstance(found, Failed)
-        if isinstance(found, Failed):
-            return found
-        return self._block(found, {}) if not lenient or self._is_allowed(found.type) else Failed(set())
+        if not isinstance(found, Failed):
+            return self._block(found, {})
+        return self._read_with_more(payloads) if self._ignoring or self._dropped else found
+
+    def _read_with_more(self, payloads: Sequence[bytes]) -> Block | Failed:
+        """Read payloads with fields that are to be ignored.
+
+        In parts: Arrow makes a column of each of their names, as long as the part, and names may be data.
+        """
+        blocks = []
+        for part in _parts(payloads):
+            found = self._read(payloads[part], self._expected, "infer")
+            if isinstance(found, Failed):
+                return Failed({part.start + index for index in found.suspects})
+            self._has_more = True
+            if self.spellings is not None:
+                self.spellings.learn(found.type)
+                if self.spellings.missed():
+                    return Failed(set())
+                if self.expect_variants():
+                    return self._read_with_more(payloads)
+            if not self._is_allowed(found.type):
+                return Failed(set())
+            blocks.append(self._block(found, {}))
+        return blocks[0] if len(blocks) == 1 else _joined(blocks)
 
     def _is_allowed(self, found: pa.DataType) -> bool:
         """Whether nothing was read beyond the schema but what is to be ignored."""
@@ -109,12 +153,15 @@ class BlockReader:
         parsed objects. All in all that takes five times as long as a block without them, and a third of the
         time of the strict path.
         """
-        found = self._read(payloads, read_type(pa.struct(self._plain)), "ignore")
+        expected = read_type(pa.struct(self._plain))
+        if self.spellings is not None and self._variants:
+            expected = self.spellings.expected(expected)
+        found = self._read(payloads, expected, "ignore")
         if isinstance(found, Failed):
             return found
         try:
             made = {
-                field.name: pa.array(texts(field, payloads, objects), read_type(field.type))
+                field.name: pa.array(texts(field, payloads, objects, self.spellings), read_type(field.type))
                 for field in self.mapped
             }
         except (pa.ArrowException, OverflowError):
@@ -151,11 +198,39 @@ class BlockReader:
 
     def _block(self, found: pa.StructArray, made: dict[str, pa.Array]) -> Block:
         doubt = found.is_null().to_numpy(zero_copy_only=False) if found.null_count else None
+        if self.spellings is not None and self._variants:
+            twice = np.zeros(len(found), np.bool_)
+            found = self.spellings.array(found, Level(), partial(_mark, twice))
+            doubt = either(doubt, twice if twice.any() else None)
         columns = [made[one.name] if one.name in made else found.field(one.name) for one in self.fields]
         read = pa.struct([(one.name, column.type) for one, column in zip(self.fields, columns, strict=True)])
         whole = pa.Array.from_buffers(read, len(found), [None], children=columns)
         rows, unfit = self._fitter.rows(whole, pa.struct(self.fields))
+        for at in self._exact:
+            unfit = either(unfit, inexact(rows.field(at)))
         return Block(rows, either(doubt, unfit))
+
+
+def _mark(rows: np.ndarray[Any, Any], level: Level, indexes: np.ndarray[Any, Any], *_: str) -> None:
+    rows[[level.row(at) for at in indexes.tolist()]] = True
+
+
+def _parts(payloads: Sequence[bytes]) -> Iterator[slice]:
+    """Payloads that are read together although each may have names of its own."""
+    start = size = 0
+    for at, payload in enumerate(payloads):
+        size += len(payload)
+        if size >= _PART_BYTES or at - start == _PART_ROWS:
+            yield slice(start, at + 1)
+            start, size = at + 1, 0
+    if start < len(payloads) or not payloads:
+        yield slice(start, len(payloads))
+
+
+def _joined(blocks: Sequence[Block]) -> Block:
+    doubts = [np.zeros(len(one.rows), bool) if one.doubt is None else one.doubt for one in blocks]
+    doubt = np.concatenate(doubts)
+    return Block(pa.concat_arrays([one.rows for one in blocks]), doubt if doubt.any() else None)
 
 
 def _loose(payloads: Sequence[bytes], text: bytes) -> set[int]:

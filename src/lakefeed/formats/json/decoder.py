@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from lakefeed.formats import Decoded, Decoder, Rules
+from lakefeed.formats.fit.spellings import spellings_of
 from lakefeed.formats.json.block import BlockReader
 from lakefeed.formats.json.sieve import Sieve
 from lakefeed.formats.json.strict import StrictReader
@@ -17,8 +18,9 @@ class JsonDecoder(Decoder):
 
     def __init__(self, schema: pa.Schema, rules: Rules) -> None:
         self._rules = rules
-        self._blocks = BlockReader(schema, rules)
-        self._strict = StrictReader(schema, rules)
+        spellings = spellings_of(schema, rules)
+        self._blocks = BlockReader(schema, rules, spellings)
+        self._strict = StrictReader(schema, rules, spellings)
 
     def decode(self, payloads: Sequence[bytes | None]) -> Decoded:
         """Every payload becomes a row or a refusal; what becomes of one does not depend on the others."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import orjson
@@ -107,6 +107,7 @@ class Sieve:
         # Before anything walks through the objects: no walk may go deeper than the stack of Python.
         broken |= json_suspects.deep(group.texts, DEEPEST + 1 if self._adds else parser.DEEPEST)
         group = self._without(broken, _Group(group.indexes, group.texts, objects))
+        group = self._with_column_names(group)
         group = self._without(json_suspects.misfits(group.objects, self._blocks.fields), group)
         group, unknown = self._look_for_new(group)
         blocks, in_part = self._blocks, unknown or bool(self._blocks.mapped)
@@ -124,6 +125,15 @@ class Sieve:
         if not in_part:
             suspects |= json_suspects.doubled(group.texts, group.objects)
         return self._halve(self._without(suspects, group), read)
+
+    def _with_column_names(self, group: _Group) -> _Group:
+        """The objects under the names of the columns; the strict path says what is wrong with the others."""
+        spellings = self._blocks.spellings
+        if spellings is None:
+            return group
+        objects, hard = json_suspects.renamed(group.objects, spellings)
+        self._blocks.expect_variants()
+        return self._without(hard, _Group(group.indexes, group.texts, objects))
 
     def _look_for_new(self, group: _Group) -> tuple[_Group, bool]:
         """Take out what the strict path must decide, and say whether the rest has unknown fields."""
@@ -198,7 +208,7 @@ class Sieve:
         self._rows.append(judged.rows)
         self._rescued.update(judged.rescued)
         if self._adds:
-            self._newcomers.update((n, exact_object(self._payloads[n] or b"")) for n in judged.good)
+            self._newcomers.update((n, self._exact(n)) for n in judged.good)
 
     def _in_order(self) -> pa.StructArray:
         if len(self._rows) == 1:
@@ -213,11 +223,16 @@ class Sieve:
         try:
             new = self._new_fields([self._newcomers[n] for n in indexes], exact=False)
         except Imprecise:
-            new = self._new_fields([exact_object(self._payloads[n] or b"") for n in indexes], exact=True)
+            new = self._new_fields([self._exact(n) for n in indexes], exact=True)
         evident = pruned(new)
         if new and not evident:
             self._blocks.learn(new)
         return pa.schema(evident) if evident else None
+
+    def _exact(self, index: int) -> dict[str, Any]:
+        found = exact_object(self._payloads[index] or b"")
+        spellings = self._blocks.spellings
+        return found if spellings is None else cast("dict[str, Any]", spellings.object(found))
 
     def _new_fields(self, objects: list[dict[str, Any]], *, exact: bool) -> list[pa.Field]:
         return NewFields(exact, self._rules).of(objects, self._blocks.fields)

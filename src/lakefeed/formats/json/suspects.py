@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import JSON
 from lakefeed.formats.fit import decimals
+from lakefeed.formats.fit.spellings import Spellings
 from lakefeed.formats.fit.type_rules import INT64
 from lakefeed.formats.json.columns import is_unreadable, json_kind
 from lakefeed.formats.json.parser import DEEPEST, too_deep
-from lakefeed.formats.refusal import is_utf8
+from lakefeed.formats.refusal import Misfit, is_utf8
 
 _NULL = type(None)
 _KINDS: dict[str, set[type]] = {
@@ -53,6 +54,20 @@ def loaded(payloads: Sequence[bytes]) -> tuple[list[dict[str, Any]], set[int]]:
     for index in broken:
         objects[index] = {}
     return objects, broken
+
+
+def renamed(objects: Sequence[dict[str, Any]], spellings: Spellings) -> tuple[list[dict[str, Any]], set[int]]:
+    """The objects under the names of the columns, and those that only the strict path may rename."""
+    found, hard = [], set()
+    for index, value in enumerate(objects):
+        try:
+            found.append(spellings.object(value))
+        except Misfit:
+            found.append(value)
+            hard.add(index)
+        if spellings.missed():
+            hard.add(index)
+    return found, hard
 
 
 def having(names: set[str], objects: Sequence[dict[str, Any]]) -> set[int]:

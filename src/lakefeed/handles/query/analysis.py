@@ -12,12 +12,12 @@ import orjson
 import pyarrow as pa
 
 from lakefeed.errors import Problem, TableError
-from lakefeed.pipeline.options.query import calls, table_of
+from lakefeed.pipeline.options.query import calls, table_of, unknown_table
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sql.catalyst import Catalyst, each, module
 from lakefeed.sql.spark_types import spark_schema
 from lakefeed.sql.spark_words import SparkWords, spark_words
-from lakefeed.text import did_you_mean, suggestion
+from lakefeed.text import did_you_mean
 
 _WITH = "UnresolvedWith"
 _RELATION = "UnresolvedRelation"
@@ -52,8 +52,7 @@ def inputs_of(jvm: Any, pipeline: Pipeline, name: str) -> list[str]:
         table = table_of(relation, list(pipeline.tables))
         if table is None:
             others = [one for one in pipeline.tables if one != name]
-            near = suggestion(relation, others)
-            raise _problem(pipeline, name, f"reads '{relation}', which is no table of this file{near}")
+            raise _problem(pipeline, name, unknown_table(relation, others))
         names.append(table)
     return names
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import column, stored, type_text
 from lakefeed.columns.names import column_name_problem
-from lakefeed.columns.widening import widen
+from lakefeed.columns.widening import widen, wider
 from lakefeed.errors import TableError
+from lakefeed.handles import widening
 from lakefeed.handles.growth import refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.tables.schema import additions, missing_columns
@@ -52,11 +53,25 @@ def conform(handle: TableHandle, made: pa.Schema, commit_info: Mapping[str, Any]
     if not handle.exists:
         handle.create(made, {}, {**commit_info, "kind": "create"})
         return ["created"]
+    texts: list[str] = []
+    if wide := wider_columns(handle, made):
+        widening.widen(handle, wide, commit_info, texts.append)
     lacking = lacking_columns(handle, made)
     if not lacking:
-        return []
+        return texts
     before = handle.table.schema
-    return list(additions(before, handle.add(pa.schema(lacking), {**commit_info, "kind": "evolve"})))
+    added = handle.add(pa.schema(lacking), {**commit_info, "kind": "evolve"})
+    return [*texts, *additions(before, added)]
+
+
+def wider_columns(handle: TableHandle, made: pa.Schema) -> list[pa.Field]:
+    """The columns that a query makes wider than its table has them, as those of its inputs are wider now."""
+    assert handle.spec is not None
+    if handle.spec.evolve.type_change != "widen":
+        return []
+    have = {one.name: one.type for one in handle.table.schema}
+    own = [one for one in _widened(made, handle.table.schema) if one.name in have]
+    return [one for one in own if type_text(wider(have[one.name], one)) != type_text(have[one.name])]
 
 
 def lacking_columns(handle: TableHandle, made: pa.Schema) -> list[pa.Field]:
@@ -80,7 +95,7 @@ def lacking_columns(handle: TableHandle, made: pa.Schema) -> list[pa.Field]:
             f"table {handle.name}: the query has new columns and `evolve.new_column` is fail: {columns}.\n"
             "Leave them out of the query, or choose another rule."
         )
-    refuse_too_wide(handle.name, handle.columns(), pa.schema(lacking))
+    refuse_too_wide(handle, handle.columns(), pa.schema(lacking))
     return lacking
 
 

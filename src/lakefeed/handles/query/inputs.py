@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from lakefeed.handles.tables import Tables
 from lakefeed.stores import open_store
+from lakefeed.tables.log.entry import Cleaned
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import query_id, read_by_query
 
@@ -41,11 +42,13 @@ class Input:
 
         Versions whose entries are gone count as changes.
         """
-        log = Log.open(self.store)
+        before = self._seen
+        # A query looks every few seconds: only what has come since the last look is listed.
+        log = Log.open_from(self.store, before.version) if before else None
+        log = log or Log.open(self.store)
         if log is None:
             self._seen = None
             return None
-        before = self._seen
         newest = log.newest
         if before is None or newest < before.version:
             metadata = log.metadata() or {}
@@ -56,9 +59,18 @@ class Input:
             return self._seen
         fresh = range(max(since, before.version) + 1, newest + 1)
         changed = [one for one in before.changed if one > since]
-        changed += [one for one in fresh if one not in log.versions or log.entry(one).data_change]
+        changed += [one for one in fresh if _has_changed(log, one)]
         self._seen = SeenInput(before.table_id, newest, tuple(changed))
         return self._seen
+
+
+def _has_changed(log: Log, version: int) -> bool:
+    if version not in log.versions:
+        return True
+    try:
+        return log.entry(version).data_change
+    except Cleaned:
+        return True
 
 
 @dataclass(frozen=True)

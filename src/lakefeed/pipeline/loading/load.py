@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -22,14 +23,17 @@ from lakefeed.pipeline.pipeline import Lines, Pipeline
 from lakefeed.pipeline.secrets import (
     Redactor,
     in_option_map,
+    is_connection,
     is_secret_at,
-    mask_urls,
+    mask_text,
     scalars,
     secret_strings,
 )
 from lakefeed.text import did_you_mean, shown
 
 _LARGEST_FILE = 1024**2
+P = TypeVar("P", bound=Pipeline)
+
 _log = logging.getLogger("lakefeed")
 
 
@@ -47,8 +51,9 @@ def load(
     environment: Mapping[str, str] | None = None,
     *,
     with_tests: bool = False,
+    model: type[Pipeline] = Pipeline,
 ) -> Loaded:
-    """Load a pipeline file, connecting to nothing. Raises PipelineFileError with every problem found.
+    """Load a pipeline file as a `model`, connecting to nothing. Raises PipelineFileError with every problem.
 
     `overrides` are `a.b=value`, as for `--set`; variables come from the process environment by default.
     `with_tests` adds the tests of the file next to it, if there is one.
@@ -62,10 +67,8 @@ def load(
         add_tests(document, read_document(_read(tests, str(tests)), str(tests), variables))
     for number, text in enumerate(overrides, 1):
         apply_override(document, text, number, variables)
-    pipeline = _validated(document, FileContext(Path(path).absolute().parent))
-    pipeline._file = file
     lines = {path: (document.files.get(path, file), line) for path, line in document.lines.items()}
-    pipeline._lines = Lines(lines)
+    pipeline = _validated(document, FileContext(Path(path).absolute().parent), model, Lines(lines))
     return Loaded(pipeline, tuple(_warnings(document)))
 
 
@@ -77,11 +80,12 @@ def load_text(text: str, overrides: Iterable[str], environment: Mapping[str, str
     return _validated(document, FileContext(Path.cwd()))
 
 
-def load_and_warn(path: str | Path, overrides: Iterable[str] = ()) -> Pipeline:
-    """Load a pipeline file and log its warnings."""
-    loaded = load(path, overrides)
+def load_and_warn(path: str | Path, overrides: Iterable[str], model: type[P]) -> P:
+    """Load a pipeline file as a `model`, and log its warnings."""
+    loaded = load(path, overrides, model=model)
     for warning in loaded.warnings:
         _log.warning("%s", warning)
+    assert isinstance(loaded.pipeline, model)
     return loaded.pipeline
 
 
@@ -127,26 +131,61 @@ def _require_mapping(document: Document) -> None:
         raise PipelineFileError(document.problems) from document.broken
 
 
-def _validated(document: Document, context: FileContext) -> Pipeline:
+def _validated(
+    document: Document,
+    context: FileContext,
+    model: type[Pipeline] = Pipeline,
+    lines: Lines | None = None,
+) -> Pipeline:
+    """The pipeline of a document; with `lines`, it knows that it is from a file."""
     found: list[FieldProblem] = []
     pipeline: Pipeline | None = None
+    rest: Pipeline | None = None
     try:
-        pipeline = Pipeline.model_validate(document.data, context=context, by_alias=True, by_name=False)
+        pipeline = model.model_validate(document.data, context=context, by_alias=True, by_name=False)
     except ValidationError as error:
         found += field_problems(error, document)
     for problem in consistency_problems(Outline.of_data(document.data, context)):
         found.append(FieldProblem(problem.path, scrubbed(problem.message, problem.path, document)))
+    if pipeline is None and not document.problems:
+        rest = _with_wrong_queries(document, context, model, found)
+    for one in filter(None, (pipeline, rest)) if lines is not None else ():
+        one._file, one._lines = document.file, lines or one._lines
     problems = [*document.problems, *_problems(found, document)]
     if problems or pipeline is None:
         redactor = Redactor(_secrets(document))
         shown_problems = [
             Problem(each.file, each.line, each.key, redactor.redact(each.message)) for each in problems
         ]
-        raise PipelineFileError(list(dict.fromkeys(shown_problems)))
-    pipeline._option_paths_from_variables = frozenset(
-        path for path, put_in in document.substitutions.items() if put_in.whole and in_option_map(path)
+        raise PipelineFileError(list(dict.fromkeys(shown_problems)), rest)
+    pipeline._hidden_paths = frozenset(
+        path
+        for path, put_in in document.substitutions.items()
+        if put_in.whole and (in_option_map(path) or is_connection(path))
     )
     return pipeline
+
+
+def _with_wrong_queries(
+    document: Document, context: FileContext, model: type[Pipeline], found: Sequence[FieldProblem]
+) -> Pipeline | None:
+    """The pipeline all the same, to check the rest of it, where only names in queries are wrong."""
+    if not found or not all(len(one.path) == 3 and one.path[2] == "query" for one in found):
+        return None
+    tables, wrong = document.data["tables"], {one.path[1] for one in found}
+    fed = next((name for name, table in tables.items() if not {"query", "route"} & table.keys()), None)
+    instead = {name: {**tables[name], "query": f"SELECT * FROM `{fed}`"} for name in wrong}
+    try:
+        pipeline = model.model_validate(
+            {**document.data, "tables": {**tables, **instead}}, context=context, by_alias=True, by_name=False
+        )
+    except ValidationError:
+        return None
+    given = {
+        name: table.model_copy(update={"query": tables[name]["query"]}) if name in wrong else table
+        for name, table in pipeline.tables.items()
+    }
+    return pipeline.model_copy(update={"tables": given})
 
 
 def _secrets(document: Document) -> Iterator[str]:
@@ -170,7 +209,7 @@ def _warnings(document: Document) -> Iterator[Problem]:
     for path, value in scalars(document.data):
         literal = path not in document.substitutions and not isinstance(value, Unset)
         secret = value not in (None, "") and is_secret_at(path)
-        if literal and (secret or (isinstance(value, str) and mask_urls(value) != value)):
+        if literal and (secret or (isinstance(value, str) and mask_text(value, path) != value)):
             name = str(path[-1]).upper().translate(str.maketrans(".-", "__"))
             message = f"a secret is written in the file; put it in a variable: ${{{name}}}"
             yield document.problem(path, message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ from lakefeed.columns.names import PipelineName
 from lakefeed.pipeline.connectors import Connector, SourceField
 from lakefeed.pipeline.loading.checks.upkeep import UpkeepOutline
 from lakefeed.pipeline.loading.graph import feeding_tables, tables_read
-from lakefeed.pipeline.options.changes import CHANGING, INTERVAL, ColumnNames
+from lakefeed.pipeline.options.changes import CHANGING, ColumnNames, KeyNames, interval_columns
 from lakefeed.pipeline.options.evolve import Evolve, EvolveField
 from lakefeed.pipeline.options.metadata import MetadataColumns, MetadataField, metadata_columns
 from lakefeed.pipeline.options.partition_by import PartitionField, parse_partition_field
@@ -32,6 +33,7 @@ _FROM: TypeAdapter[tuple[str, ...]] = TypeAdapter(From)
 _STREAMS: TypeAdapter[tuple[str, ...]] = TypeAdapter(Streams)
 _SOURCE: TypeAdapter[Connector] = TypeAdapter(SourceField)
 _NAMES: TypeAdapter[tuple[str, ...]] = TypeAdapter(ColumnNames)
+_KEYS: TypeAdapter[tuple[str, ...]] = TypeAdapter(KeyNames)
 _COLUMN: TypeAdapter[str] = TypeAdapter(ColumnText)
 _ROUTE: TypeAdapter[str] = TypeAdapter(RouteText)
 _METADATA: TypeAdapter[Any] = TypeAdapter(MetadataField)
@@ -47,6 +49,7 @@ class TableOutline:
     route: Route | None
     sources: tuple[str, ...] | None
     streams: tuple[str, ...]
+    exclude: tuple[str, ...]
     columns: dict[str, pa.Field | None] | None
     partition_by: tuple[PartitionField | None, ...]
     metadata: MetadataColumns
@@ -63,7 +66,7 @@ class TableOutline:
     new_column: str = "add"
     """What `evolve` says of fields without a column."""
     keyed_by: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The columns that `keys`, `sequence_by`, `track`, `track_except` and `within` name."""
+    """The columns that `keys`, `sequence_by`, `track`, `track_except`, `time_by` and `within` name."""
     interval: Mapping[str, str] = field(default_factory=dict)
     """The columns that `history` makes, and the option that names each."""
 
@@ -71,6 +74,11 @@ class TableOutline:
     def reshapes(self) -> bool:
         """Whether `schema` declares the columns of the events, and the table gets others."""
         return bool(self.keys & {"select", "python"})
+
+    def takes(self, stream: str) -> bool:
+        """Whether the table takes a stream, by `streams` and `exclude`."""
+        named = not self.streams or any(fnmatchcase(stream, one) for one in self.streams)
+        return named and not any(fnmatchcase(stream, one) for one in self.exclude)
 
 
 @dataclass(frozen=True)
@@ -194,6 +202,7 @@ def _table_outline(name: str, value: object, upkeep: object, context: FileContex
         Route(route) if route else None,
         _valid(_FROM, table.get("from")),
         _valid(_STREAMS, table.get("streams")) or (),
+        _valid(_STREAMS, table.get("exclude")) or (),
         {name: _column(name, text) for name, text in columns.items()} if isinstance(columns, dict) else None,
         tuple(_partition_field(entry) for entry in entries) if isinstance(entries, list | tuple) else (),
         metadata_columns(_valid(_METADATA, table.get("metadata")) or False),
@@ -217,8 +226,9 @@ def _evolve_rules(given: object) -> frozenset[str]:
 
 
 def _keyed_by(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    options = ("keys", "sequence_by", "track", "track_except")
+    options = ("sequence_by", "track", "track_except", "time_by")
     named = {option: _valid(_NAMES, table.get(option)) or () for option in options}
+    named["keys"] = _valid(_KEYS, table.get("keys")) or ()
     column = _mapping(table.get("within")).get("column")
     return named | {"within": (column,) if isinstance(column, str) else ()}
 
@@ -226,8 +236,7 @@ def _keyed_by(table: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
 def _interval(table: Mapping[str, Any]) -> dict[str, str]:
     if table.get("mode") != "history":
         return {}
-    names = {option: table.get(option) or default for option, default in INTERVAL.items()}
-    return {name: option for option, name in names.items() if isinstance(name, str)}
+    return interval_columns(table)
 
 
 def _column(name: str, text: object) -> pa.Field | None:

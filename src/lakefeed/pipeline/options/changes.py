@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import pyarrow as pa
 from pydantic import AfterValidator, BeforeValidator, Field
 
+from lakefeed.columns.change_columns import WHOLE_ROW
 from lakefeed.columns.column_types import type_text
 from lakefeed.columns.names import ColumnName
 from lakefeed.pipeline.section import NAMES, Section, as_list, without_repeats
@@ -22,7 +23,7 @@ _OF_CHANGES = frozenset(
 )
 KEYED: Mapping[str, frozenset[str]] = {
     "upsert": _OF_CHANGES,
-    "history": _OF_CHANGES | {"track", "track_except", "valid_from", "valid_to", "is_current"},
+    "history": _OF_CHANGES | {"track", "track_except", "valid_from", "valid_to", "is_current", "time_by"},
     "deduplicate": frozenset(("within",)),
 }
 """The modes that go by `keys`, and the other options of each."""
@@ -36,6 +37,20 @@ INTERVAL: Mapping[str, str | None] = {"valid_from": "valid_from", "valid_to": "v
 """The options that name columns which `history` makes, with the names that they have by default."""
 
 
+def interval_columns(options: Mapping[str, object]) -> dict[str, str]:
+    """The columns that `history` makes, each with the option that it comes from."""
+    names = {option: options.get(option) or default for option, default in INTERVAL.items()}
+    found = {name: option for option, name in names.items() if isinstance(name, str)}
+    if options.get("time_by"):
+        found |= {time_column(str(names[option])): "time_by" for option in ("valid_from", "valid_to")}
+    return found
+
+
+def time_column(name: str) -> str:
+    """The column that says with `time_by` when an end of an interval was, by the column of that end."""
+    return f"{name}_time"
+
+
 ColumnNames = Annotated[
     tuple[ColumnName, ...],
     BeforeValidator(as_list),
@@ -43,6 +58,14 @@ ColumnNames = Annotated[
     NAMES,
 ]
 """A column, or a list of them."""
+
+
+def _of_whole_rows(value: object) -> object:
+    return WHOLE_ROW if value == "all" else value
+
+
+KeyNames = Annotated[ColumnNames, BeforeValidator(_of_whole_rows)]
+"""The same, or `all`: the row as a whole is its key."""
 
 
 class Within(Section):
@@ -77,7 +100,17 @@ def within_problem(kind: pa.DataType) -> str | None:
     return None
 
 
-_PROBLEMS = {"keys": key_problem, "sequence_by": sequence_problem, "within": within_problem}
+def time_problem(kind: pa.DataType) -> str | None:
+    """Why a column of a type does not say when a change was made."""
+    return None if pa.types.is_timestamp(kind) else f"expected a timestamp, got {type_text(kind)}"
+
+
+_PROBLEMS = {
+    "keys": key_problem,
+    "sequence_by": sequence_problem,
+    "within": within_problem,
+    "time_by": time_problem,
+}
 
 
 def column_problems(

@@ -9,7 +9,7 @@ from pydantic import Field
 from lakefeed.pipeline.section import Section, Shorthand
 
 NewColumn = Literal["add", "ignore", "rescue", "dead_letter", "fail"]
-TypeChange = Literal["dead_letter", "rescue", "fail"]
+TypeChange = Literal["widen", "dead_letter", "rescue", "fail"]
 
 RESCUED = "_rescued"
 """The column that keeps what did not fit, as the text of a JSON object."""
@@ -25,9 +25,10 @@ class Evolve(Section):
         "the table.",
     )
     type_change: TypeChange = Field(
-        default="dead_letter",
-        description="A value that does not fit its column: make the event a `dead_letter`, `rescue` the "
-        "value as JSON in the column `_rescued`, or `fail`: stop the table.",
+        default="widen",
+        description="A value that does not fit its column: `widen` the column, if its type was inferred and "
+        "a wider number or time holds all values, else make the event a dead letter; make each such event a "
+        "`dead_letter`; `rescue` the value as JSON in the column `_rescued`; or `fail`: stop the table.",
     )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -47,6 +48,16 @@ class PartitionField:
     def derived(self) -> bool:
         """Whether the table gets a further column for it."""
         return self.name != self.column
+
+    def may_be_encoded(self, kind: pa.DataType | None) -> bool:
+        """Whether the directory of a value may have percent signs; `kind` is the type of a plain column."""
+        if self.name != quote(self.name, safe=""):
+            return True
+        if self.function == "strftime":
+            text = re.sub("%[A-Za-z]", "0", self.pattern or "")
+            return text != quote(text, safe="")
+        types = (pa.types.is_string, pa.types.is_binary, pa.types.is_timestamp, pa.types.is_floating)
+        return self.function is None and kind is not None and any(one(kind) for one in types)
 
     def arrow_type(self, source: pa.DataType) -> pa.DataType:
         """The type of the partition column, given the stored type of the column that it reads."""

@@ -7,12 +7,14 @@ the file is checked, and the pipeline is drawn, without a JVM.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Annotated
 
 from pydantic import AfterValidator
+
+from lakefeed.text import suggestion
 
 _TOKEN = re.compile(
     r"""(?P<skip>\s+|--[^\n]*|/\*.*?\*/)
@@ -85,6 +87,15 @@ def table_of(relation: str, tables: Sequence[str]) -> str | None:
     if relation in tables:
         return relation
     return next((name for name in tables if name.casefold() == relation.casefold()), None)
+
+
+def unknown_table(relation: str, others: Iterable[str]) -> str:
+    """What is wrong with a relation that is no table of the file; `others` are those that could be meant."""
+    if "." in relation:
+        hint = "; a query reads tables of this file by their names"
+    else:
+        hint = suggestion(relation, others)
+    return f"reads '{relation}', which is no table of this file{hint}"
 
 
 def inputs_in_order(queries: Mapping[str, str | None]) -> dict[str, list[str]]:

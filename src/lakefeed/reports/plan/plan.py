@@ -10,22 +10,24 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import stored
 from lakefeed.columns.inferred import events_seen, inferred_lines
+from lakefeed.columns.naming import cleaned_names
 from lakefeed.columns.widening import merge_fields, merged_proposals
 from lakefeed.dead_letters.pending import foreseen
 from lakefeed.engine.batch.manifest import added
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
-from lakefeed.events import Events, Offsets, lowest
-from lakefeed.handles.change_advice import change_warnings
-from lakefeed.handles.growth import refuse_new_columns, refuse_too_wide
+from lakefeed.events import Events, Offsets, Outstanding, lowest
+from lakefeed.handles.change_advice import change_warnings, route_warning, vectors_warning
+from lakefeed.handles.growth import refuse_changed_types, refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.asking import Asked, asking, named
-from lakefeed.reports.outstanding import young_words
+from lakefeed.reports.outstanding import gone_words, young_words
 from lakefeed.reports.plan.column_words import added_columns, column_words
+from lakefeed.reports.plan.lost_columns import assume_columns, refuse_lost_columns
 from lakefeed.reports.plan.query import plan_refresh
 from lakefeed.reports.plan.sample import (
     alike,
@@ -39,6 +41,7 @@ from lakefeed.reports.plan.shaped_sample import SampleOutcome, shaping_lines, wa
 from lakefeed.reports.plan.starts import Starts
 from lakefeed.reports.plan.warnings import Warnings
 from lakefeed.sources import Source, SourceClient, source_of
+from lakefeed.sources.subscription import skipped_streams
 from lakefeed.stores import UNSAFE, is_unsafe
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent
@@ -82,15 +85,23 @@ class PlannedTable:
     """Whether the columns are what a sample of the events shows."""
     seen: list[str] = field(default_factory=list)
     """For every inferred column, and every field in one: its type, and what the sample holds."""
+    widened: list[str] = field(default_factory=list)
+    """Inferred columns that get a wider type for sampled events, and what is written again for that."""
+    names: dict[str, str] = field(default_factory=dict)
+    """The new columns whose fields have a name that a Delta table does not take, by that name."""
     properties: dict[str, str] = field(default_factory=dict)
     resumes: dict[str, dict[str, PlannedPartition]] = field(default_factory=dict)
     lag: int = 0
+    gone: list[str] = field(default_factory=list)
+    """Sources with known files that are gone, and how many are new."""
     young: list[str] = field(default_factory=list)
     """Sources with files that may still be written, and are not counted in `lag`."""
     seen_in: int = 0
     """The sampled events that the inferred columns were seen in."""
     sampled: int = 0
     sampled_dead_letters: dict[str, int] = field(default_factory=dict)
+    sampled_errors: dict[str, str] = field(default_factory=dict)
+    """The first error of each code."""
     sampled_filtered: int = 0
     expectations: Expectations = field(default_factory=dict)
     """What the rules of `expect` say of the sampled events."""
@@ -116,12 +127,20 @@ class PlannedRun:
     tables: list[PlannedTable]
     sources: dict[str, str | None]
     """None where the source answers, else why it does not."""
+    skipped: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By source the streams that a run would not read, with why."""
 
 
 def _interval(pipeline: Pipeline, handle: TableHandle) -> float:
     """After how many seconds batches of a table end, those of the source whose batches end first."""
     sources = [name for name in (handle.spec.from_ if handle.spec else ()) if name in pipeline.inputs]
     return min((pipeline.flush_for(name).interval for name in sources), default=pipeline.flush.interval)
+
+
+def _in_order(pipeline: Pipeline, handle: TableHandle) -> bool:
+    """Whether all events of a table are in one partition: files are read by their numbers."""
+    sources = handle.spec.from_ if handle.spec else ()
+    return len(sources) == 1 and source_of(pipeline, sources[0]).reads_files
 
 
 def plan_run(pipeline: Pipeline) -> PlannedRun:
@@ -137,12 +156,17 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
         with _refusing(plans[name]):
             if (table := handle.look()) is not None:
                 warnings.look_at_table(handle, table)
-            for text in change_warnings(handle, table, _interval(pipeline, handle)):
+                warnings.look_at_shaping(handle, table, tables.shaping_of(handle.id.table))
+            interval, in_order = _interval(pipeline, handle), _in_order(pipeline, handle)
+            for text in change_warnings(handle, table, interval, in_order=in_order):
                 warnings.add(name, text)
+            warnings.add(name, vectors_warning(handle))
+            warnings.add(name, route_warning(handle))
+    skipped: dict[str, dict[str, str]] = {}
     with asking(pipeline) as asked:
         for source in asked.clients:
             try:
-                _ask(tables, source, asked, handles, plans, samples, warnings)
+                skipped[source] = _ask(tables, source, asked, handles, plans, samples, warnings)
             except LakefeedError as error:
                 asked.troubles[source] = named(source, str(error))
     queries = pipeline.queries()
@@ -156,7 +180,8 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
         warnings.look_at_sample(handle, samples.get(name, []))
         plan.warnings = warnings.of(name)
         plan.lag = sum(at.lag for resumed in plan.resumes.values() for at in resumed.values())
-    return PlannedRun(pipeline.name, list(plans.values()), asked.troubles)
+        plan.refused = plan.refused and pipeline.with_file(plan.refused)
+    return PlannedRun(pipeline.name, list(plans.values()), asked.troubles, skipped)
 
 
 def _handles(tables: Tables) -> dict[str, TableHandle]:
@@ -177,20 +202,23 @@ def _ask(
     plans: dict[str, PlannedTable],
     samples: dict[str, list[SampleOutcome]],
     warnings: Warnings,
-) -> None:
-    """Ask one source where each of its tables would go on, and for some of the events that wait."""
+) -> dict[str, str]:
+    """Ask one source where each of its tables would go on, and for some of the events that wait.
+
+    Returns the streams that would be skipped, with why.
+    """
     spec, client, ends = source_of(tables.pipeline, source), asked.clients[source], asked.ends[source]
     found = Starts(tables, source, client, warnings)
     for name, handle in handles.items():
         if handle.spec and source in handle.spec.from_:
             with _refusing(plans[name]):
+                assume_columns(handle, client)
                 found.look(handle)
                 if not found.held[name]:
-                    warnings.add(name, foreseen(tables, source, name, found.at[name]))
+                    warnings.add(name, foreseen(tables, client, source, handle, found.at[name]))
     starts = found.at
-    young = young_words(client.outstanding(lowest(starts.values()), ends))
+    _tell_files(source, client.outstanding(lowest(starts.values()), ends), handles, plans)
     for name in starts:
-        plans[name].young += [f"{source}: {young}"] if young else []
         shown = found.shown(handles[name])
         lags = client.rows_between(shown, ends)
         plans[name].resumes[source] = {
@@ -208,16 +236,37 @@ def _ask(
                 # The first that fails to read it tells why; where the source cannot go on, none can.
                 if payloads is None:
                     payloads = read_sample(spec, client, starts[name], ends)
+                    warnings.look_at_records(source, spec, payloads, fed)
+                refuse_lost_columns(tables, source, client, handles[name], payloads, starts[name])
                 parted = by_table(tables, handles[name], payloads)
                 if not parted and (payloads or not found.held[name] or name not in tables.routes):
-                    samples[name].append(take_sample(handles[name], spec, payloads))
+                    sample = take_sample(handles[name], spec, payloads, starts[name])
+                    samples[name].append(sample)
+                    warnings.look_at_encoding(name, source, spec, sample)
                 elif not parted:
                     plans[name].action = ROUTE
                 for one, events in parted:
                     plans[name].action = ROUTE
                     handles.setdefault(one.name, one)
                     with _refusing(plans.setdefault(one.name, PlannedTable(one.name, one.path))):
-                        samples.setdefault(one.name, []).append(take_sample(one, spec, events))
+                        samples.setdefault(one.name, []).append(
+                            take_sample(one, spec, events, starts.get(one.name))
+                        )
+    return found.skipped | skipped_streams(client, tables.pipeline.tables_of(source).values())
+
+
+def _tell_files(
+    source: str,
+    outstanding: Outstanding | None,
+    handles: dict[str, TableHandle],
+    plans: dict[str, PlannedTable],
+) -> None:
+    """Files of a source that are gone or too young, also for a table that a run would stop at."""
+    gone, young = gone_words(outstanding), young_words(outstanding)
+    for name, handle in handles.items():
+        if handle.spec and source in handle.spec.from_:
+            plans[name].gone += [f"{source}: {gone}"] if gone else []
+            plans[name].young += [f"{source}: {young}"] if young else []
 
 
 def _planned(
@@ -250,13 +299,17 @@ def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOut
         return None
     plan.sampled = sum(one.events for one in samples)
     plan.sampled_dead_letters = added(one.dead_letters for one in samples)
+    for one in reversed(samples):
+        plan.sampled_errors |= {code: error for code, error in one.examples.items() if one.dead_letters[code]}
     _plan_shaping(handle, plan, samples)
+    refuse_changed_types(handle, plan.sampled_errors)
+    plan.widened = [one.widening.text for one in samples if one.widening and one.widening.columns]
     table = handle.look()
     new = merged_proposals(*(one.new_columns for one in samples))
     if new is not None:
-        refuse_too_wide(handle.name, handle.events(), new)
+        refuse_too_wide(handle, handle.events(), new)
         plan.seen = inferred_lines(new, handle.spec.evolve.type_change)
-        plan.seen_in = events_seen(new)
+        plan.seen_in, plan.names = events_seen(new), dict(cleaned_names(new))
     if handle.spec.reshapes:
         # The columns are others than those that the events show.
         plan.seen, returned = [], merged_proposals(*(one.returned for one in samples))
@@ -269,7 +322,7 @@ def _plan_table(handle: TableHandle, plan: PlannedTable, samples: list[SampleOut
     names = {column.name for column in lacking}
     seen = [column for column in stored(new) if column.name not in names] if new is not None else []
     plan.inferred = bool(seen)
-    return _plan_alteration(handle, plan, table, [*lacking, *seen])
+    return _plan_alteration(handle, plan, table, [*lacking, *handle.assumed, *seen])
 
 
 def _plan_shaping(handle: TableHandle, plan: PlannedTable, samples: list[SampleOutcome]) -> None:
@@ -321,8 +374,8 @@ def _plan_creation(handle: TableHandle, plan: PlannedTable, new: pa.Schema | Non
     if _refuse_to_create(handle, plan):
         return
     declared = handle.spec.declared
-    columns = merge_fields(declared or (), new or ())
-    plan.inferred = declared is None or new is not None
+    columns = merge_fields(merge_fields(declared or (), handle.assumed), new or ())
+    plan.inferred = declared is None or new is not None or bool(len(handle.assumed))
     if not columns:
         return
     schema = pa.schema(columns)
@@ -356,7 +409,7 @@ def _plan_alteration(
     have, wanted = table.properties, _wanted_properties(handle)
     plan.columns, plan.replaces = added_columns(table, columns), _replaced(handle, table)
     plan.properties = {key: value for key, value in wanted.items() if have.get(key) != value}
-    plan.action = "alter" if plan.columns or plan.properties else "nothing"
+    plan.action = "alter" if plan.columns or plan.properties or plan.widened else "nothing"
 
 
 def _wanted_properties(handle: TableHandle) -> dict[str, str]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from lakefeed.engine.spark.analyzer import bare_jvm
+from lakefeed.handles import widening
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.query.analysis import columns_of, inputs_of
-from lakefeed.handles.query.columns import lacking_columns, made_columns
+from lakefeed.handles.query.columns import lacking_columns, made_columns, wider_columns
 from lakefeed.handles.query.inputs import Inputs
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.options.partition_by import check_partitioning
@@ -26,8 +29,13 @@ def _plan_columns(tables: Tables, handle: TableHandle, plan: PlannedTable, names
     if not handle.exists:
         check_partitioning(handle.partition_fields, made)
         plan.columns = [column_words(column) for column in handle.table_schema(made)]
-    elif new := lacking_columns(handle, made):
-        plan.columns, plan.action = added_columns(handle.table, new), "alter"
+        return
+    if wide := wider_columns(handle, made):
+        found = widening.plan(handle, wide)
+        plan.widened = [found.text] if found.columns else []
+        made = pa.schema([one for one in made if one.name not in found.columns])
+    plan.columns = added_columns(handle.table, lacking_columns(handle, made))
+    plan.action = "alter" if plan.columns or plan.widened else plan.action
 
 
 def plan_refresh(tables: Tables, handle: TableHandle, plan: PlannedTable, table: LakeTable | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,9 +14,12 @@ from lakefeed.columns.widening import merge_proposals, merged_proposals
 from lakefeed.engine.task.steps import event_steps, sql_steps
 from lakefeed.events import Events, Refused
 from lakefeed.formats import Decoded
+from lakefeed.formats.refusal import refused_column
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
 from lakefeed.handles.table_plan import TablePlan
+from lakefeed.handles.widening import WidenPlan
+from lakefeed.reports.plan.remedy import Remedy
 from lakefeed.rows import Rows, Step
 from lakefeed.rows.evaluator import ByArrow
 from lakefeed.sql.expression import Column
@@ -37,9 +39,14 @@ class SampleOutcome:
     """By code."""
     errors: list[str] = field(default_factory=list)
     """What some of the events were told that do not fit the columns."""
+    examples: dict[str, str] = field(default_factory=dict)
+    """The first error of each code."""
     misfits: Counter[str] = field(default_factory=Counter)
     """By the column that refused them."""
     new_columns: pa.Schema | None = None
+    wider: pa.Schema | None = None
+    """Columns in the types that the table needs for values which do not fit."""
+    widening: WidenPlan | None = None
     partitions: int = 0
     """Different values of `partition_by` among the rows."""
     rows: int = 0
@@ -48,6 +55,10 @@ class SampleOutcome:
     returned: pa.Schema | None = None
     """Columns that the user's function has returned, and the table has not."""
     projection: Projection | None = None
+    remedy: Remedy | None = None
+    """The types with which more of the events fit, where many do not."""
+    unfit: set[str] = field(default_factory=set)
+    """Columns with values that their type cannot hold and text can."""
 
     @property
     def refused(self) -> int:
@@ -58,8 +69,9 @@ class SampleOutcome:
         """Count events that would become dead letters."""
         for one in refused:
             self.dead_letters[one.code] += 1
+            self.examples.setdefault(one.code, one.error)
             if one.stage == "schema":
-                self.misfits[re.split(r"[.\[:]", one.error, maxsplit=1)[0]] += 1
+                self.misfits[refused_column(one.stage, one.error) or ""] += 1
                 self.errors += [one.error] if len(self.errors) < _MOST_ERRORS else []
 
 
@@ -74,6 +86,7 @@ def shape_sample(
     assert handle.spec is not None and handle.shaping is not None
     shaping = handle.shaping
     plan = replace(handle.plan(handle.shape, {}, {}), events=events if handle.spec.reshapes else None)
+    plan = replace(plan, rename=handle.rename_of(events))
     if not handle.spec.reshapes:
         plan = replace(plan, columns=events)
     rows = events

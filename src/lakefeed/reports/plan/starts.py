@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lakefeed.dead_letters.pending import dead_letters_foreseen, start_of
+from lakefeed.engine.start_positions import outdated_texts
 from lakefeed.events import Offsets, lowest
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.sharing import refuse_ingested, refuse_second_copy, refuse_seek_ahead
@@ -11,7 +12,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reports.plan.warnings import Warnings
 from lakefeed.sources import SourceClient, source_of
 from lakefeed.sources.held_positions import held_positions
-from lakefeed.sources.subscription import StreamsClient, is_by_stream, refuse_streams
+from lakefeed.sources.subscription import StreamsClient, is_by_stream, unfit_streams
 from lakefeed.tables.positions import marks_of
 
 
@@ -22,6 +23,8 @@ class Starts:
         self._tables, self._source, self._client, self._warnings = tables, source, client, warnings
         self.at: dict[str, Offsets] = {}
         """By table; without those that a run would stop at."""
+        self.skipped: dict[str, str] = {}
+        """Streams that a table, or the source, does not read, with why."""
         self.held: dict[str, Offsets] = {}
         """What of it the logs have; of a route, those of its tables."""
 
@@ -29,8 +32,10 @@ class Starts:
         """Find the start of a table. Raises LakefeedError where a run would stop at it."""
         assert handle.spec is not None
         name, pipeline = handle.name, self._tables.pipeline
-        refuse_streams(self._client, self._tables.sources_of(handle.spec), name, handle.spec)
-        seen = StreamsClient(self._client, source_of(pipeline, self._source), handle.spec)
+        sources = self._tables.sources_of(handle.spec)
+        unfit = unfit_streams(self._client, sources, name, handle.spec)
+        self.skipped |= unfit
+        seen = StreamsClient(self._client, source_of(pipeline, self._source), handle.spec, unfit)
         made = [one for one in self._tables.handles.values() if one.id.key and one.id.table == name]
         known = [one.name for one in made if self.held.get(one.name)]
         if name not in self._tables.routes or not known:
@@ -70,6 +75,9 @@ class Starts:
         start = client.check(held, marks_of(handle.table.transactions, pipeline.name, source))
         refuse_ingested(pipeline, source, handle, start, held)
         self._warnings.look_at_positions(handle.name, source, held, start)
+        marks = marks_of(handle.table.transactions, pipeline.name, source)
+        for text in outdated_texts(pipeline, source, client, marks, start):
+            self._warnings.add(handle.name, text)
         return start
 
 

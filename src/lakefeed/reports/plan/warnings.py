@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from shlex import quote
 
+import orjson
+
 from lakefeed.columns.inferred import mixed
-from lakefeed.events import Offsets
+from lakefeed.events import Events, Offsets
 from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.shaping_digest import rebuild_problem
+from lakefeed.reports.plan.sample import ADVISED_ABOVE
 from lakefeed.reports.plan.shaped_sample import SampleOutcome
-from lakefeed.sources import Finding
+from lakefeed.sources import Finding, Source, folded
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.advice import advice
 from lakefeed.tables.detail.spark_writers import spark_beside
-from lakefeed.tables.log.data_file import by_partition
-from lakefeed.tables.positions import named_partition
+from lakefeed.tables.log.data_file import by_partition, row_count
+from lakefeed.tables.positions import named_partition, rows_by_shaping
 from lakefeed.tables.rewrite.memory import beyond_memory
 from lakefeed.tables.table import LakeTable
+from lakefeed.text import counted, sentence
 from lakefeed.units import format_duration
 
 _DAY = 86_400.0
@@ -35,6 +40,12 @@ _RETENTIONS = {
 }
 _INTERVAL = re.compile(r"\s*(?:interval\s+)?(\d+)\s+(\w+?)s?\s*", re.IGNORECASE)
 _UNITS = {"week": 7 * _DAY, "day": _DAY, "hour": 3600.0, "minute": 60.0, "second": 1.0, "millisecond": 0.001}
+
+
+_MOST_WHOLE_FILES = 20
+"""Records of a sample up to which each may be a whole file."""
+_MANY_OBJECTS = 20
+"""Objects of an array from which on they look like the records of a file."""
 
 
 class Warnings:
@@ -60,14 +71,33 @@ class Warnings:
         if handle.spec and handle.spec.cluster_by and handle.upkeep and handle.upkeep.engine != "spark":
             self._memory(handle.name, table)
 
+    def look_at_shaping(self, handle: TableHandle, table: LakeTable, digest: str) -> None:
+        """Look whether rows were made with other shaping options than the file has now."""
+        if handle.spec is None or rebuild_problem(handle.spec):
+            return
+        others = rows_by_shaping(table.transactions, self._pipeline)
+        others.pop(digest, None)
+        rows = row_count(data_files(table)) if any(others.values()) else None
+        count = min(sum(others.values()), rows or 0)
+        if count:
+            self.add(
+                handle.name,
+                f"{count:,} of {counted(rows or 0, 'row')} {'was' if count == 1 else 'were'} made with other "
+                "options (`select`, `where`, `schema` ...) than the file has now; to make all rows anew: "
+                f"lakefeed rebuild {handle.file} --table {handle.name} --yes",
+            )
+
     def look_at_findings(
         self, source: str, findings: list[Finding], handles: Mapping[str, TableHandle]
     ) -> None:
         """Look at what a source says of itself and of the streams that each table takes."""
         for name, handle in handles.items():
-            for one in (each for each in findings if each.state != "ok"):
-                if one.stream is None or (handle.spec and handle.spec.takes(one.stream)):
-                    self.add(name, f"{source}: {one.text}" + (f": {one.remedy}" if one.remedy else ""))
+            found = (each for each in findings if each.state in ("warn", "fail") or _is_of_table(each))
+            spec = handle.spec
+            own = (one for one in found if one.stream is None or (spec and spec.takes(one.stream)))
+            for one, same in folded(own):
+                words = (sentence(one.text), same, one.remedy)
+                self.add(name, f"{source}: " + " ".join(word for word in words if word).removesuffix("."))
 
     def look_at_retention(self, table: str, source: str, retention: dict[str, float]) -> None:
         """Look at how long a source keeps its events."""
@@ -98,6 +128,36 @@ class Warnings:
                     f"{going_on} (`on_data_loss: skip`)"
                 )
 
+    def look_at_records(
+        self, name: str, source: Source, sampled: Sequence[Events], handles: Mapping[str, TableHandle]
+    ) -> None:
+        """Look for JSON files that are one record with an array of many objects."""
+        is_json = source.reads_files and source.format is not None and source.format.type == "json"
+        if not is_json or getattr(source, "records", None) or sum(map(len, sampled)) > _MOST_WHOLE_FILES:
+            return
+        payloads = [payload for events in sampled for payload in events.payloads if payload]
+        counts = Counter[str]()
+        for payload in payloads:
+            counts |= _arrays(payload)
+        for path, count in counts.most_common(1) if payloads else ():
+            for table in handles:
+                self.add(
+                    table,
+                    f"{name}: a file is one record, with {count:,} objects in `{path}`; "
+                    f"to make each of them a row, set `sources.{name}.records: {path}`",
+                )
+
+    def look_at_encoding(self, table: str, name: str, source: Source, sample: SampleOutcome) -> None:
+        """Look for text of files that is not UTF-8."""
+        count = sample.dead_letters["not_utf8"]
+        if count and source.reads_files and getattr(source, "encoding", None) is None:
+            are = "record is" if count == 1 else "records are"
+            self.add(
+                table,
+                f"{name}: {count:,} sampled {are} not UTF-8; to read another encoding, such as latin-1, set "
+                f"`sources.{name}.encoding: latin-1`",
+            )
+
     def look_at_sample(self, handle: TableHandle, samples: list[SampleOutcome]) -> None:
         """Look at refused events, at the partitions that they would be spread over, and at the properties."""
         assert handle.spec is not None
@@ -117,17 +177,38 @@ class Warnings:
     def _refusals(self, handle: TableHandle, samples: list[SampleOutcome]) -> None:
         """Look whether columns that were inferred from the events refuse a tenth of them."""
         events, refused = sum(one.events for one in samples), sum(one.refused for one in samples)
-        if not events or refused < _SAMPLE_SHARE * events:
+        if not events or refused < ADVISED_ABOVE * events:
+            return
+        if any(one.remedy for one in samples):
+            self._remedies(handle, samples, events, refused)
             return
         errors = [error for one in samples for error in one.errors]
         proposals = [one.new_columns for one in samples if one.new_columns is not None]
-        names = list(dict.fromkeys(name for new in proposals for name in mixed(new, errors)))
+        unfit = {name for one in samples for name in one.unfit}
+        names = list(
+            dict.fromkeys(name for new in proposals for name in mixed(new, [*errors, *sorted(unfit)]))
+        )
         taken = sum(one.misfits[name] for one in samples for name in names)
+        kinds = {name: "string" if name in unfit else "json" for name in names}
+        self._advise(handle, events, refused, taken, kinds)
+
+    def _remedies(self, handle: TableHandle, samples: list[SampleOutcome], events: int, refused: int) -> None:
+        """Advise the types of all columns that refuse events of any source."""
+        kinds: dict[str, str] = {}
+        remedies = [one.remedy for one in samples if one.remedy]
+        for remedy in remedies:
+            for name, kind in remedy.types.items():
+                kinds[name] = kind if kinds.get(name, kind) == kind else "json"
+        self._advise(handle, events, refused, sum(one.taken for one in remedies), kinds)
+
+    def _advise(
+        self, handle: TableHandle, events: int, refused: int, taken: int, kinds: Mapping[str, str]
+    ) -> None:
         if taken:
             self._found[handle.name].append(
                 f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead "
                 f"letters; to take {'them all' if taken == refused else f'{taken:,} of them'}, "
-                f"{_as_json(handle, names)}"
+                f"{_declared_as(handle, kinds)}"
             )
 
     def _memory(self, name: str, table: LakeTable) -> None:
@@ -157,12 +238,12 @@ class Warnings:
             )
 
 
-def _as_json(handle: TableHandle, names: list[str]) -> str:
-    """What makes columns `json`: a line of `schema`, and a command for those that the table has by now."""
+def _declared_as(handle: TableHandle, kinds: Mapping[str, str]) -> str:
+    """What gives columns these types: a line of `schema`, and a command for columns that the table has."""
     there = handle.table.schema.names if handle.exists else []
     declared = handle.spec.declared.names if handle.spec and handle.spec.declared is not None else []
-    new = [f"{name}: json" for name in names if name not in there or name in declared]
-    old = " ".join(f"--column {quote(f'{name} json')}" for name in names if name in there)
+    new = [f"{name}: {kind}" for name, kind in kinds.items() if name not in there or name in declared]
+    old = " ".join(f"--column {quote(f'{name} {kind}')}" for name, kind in kinds.items() if name in there)
     steps = (
         [f"stop the pipeline and run `lakefeed table replace {quote(handle.path)} {old} --yes`"]
         if old
@@ -171,7 +252,29 @@ def _as_json(handle: TableHandle, names: list[str]) -> str:
     return " and ".join([*steps, *([f"declare `schema: {{{', '.join(new)}}}`"] if new else [])])
 
 
+def _arrays(payload: bytes) -> Counter[str]:
+    """How many objects the arrays of a JSON object hold, by key, of those with many."""
+    try:
+        record = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return Counter()
+    members = record.items() if isinstance(record, dict) else ()
+    lists = {key: value for key, value in members if isinstance(value, list) and "." not in key}
+    return Counter(
+        {
+            key: len(value)
+            for key, value in lists.items()
+            if len(value) >= _MANY_OBJECTS and isinstance(value[0], dict)
+        }
+    )
+
+
 def _seconds(text: str | None) -> float | None:
     found = _INTERVAL.fullmatch(text or "")
     unit = _UNITS.get(found[2].lower()) if found else None
     return int(found[1]) * unit if found and unit else None
+
+
+def _is_of_table(finding: Finding) -> bool:
+    """Whether a finding says something about the table of a stream that is read."""
+    return finding.state == "ok" and finding.stream is not None

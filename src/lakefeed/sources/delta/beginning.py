@@ -14,6 +14,7 @@ from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
 from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.stores import located, store_errors
 from lakefeed.tables.log.change_feed import INSERT
+from lakefeed.tables.log.commit_info import commit_info_of
 
 _log = logging.getLogger("lakefeed")
 
@@ -81,6 +82,25 @@ class Beginning:
             raise
         except TableError:
             return False
+
+    def has_all_rows_since(self, version: int, until: int) -> bool:
+        """Whether each row of a version is still a row of a later one, perhaps with other types or layout.
+
+        A rebuild makes other rows of the same events, and loses none of these.
+        """
+        log = self._history.log
+        if log is None:
+            return False
+        for number in range(version + 1, until + 1):
+            if number not in log.versions:
+                return False
+            entry = log.entry(number)
+            ours = commit_info_of(entry.info)
+            kind = ours.get("kind")
+            rewritten = kind == "rebuild" or (kind == "replace" and "partition_by" in ours)
+            if not rewritten and any(file.data_change for file in entry.removes):
+                return False
+        return True
 
     def _is_there(self, file: str) -> bool:
         with store_errors(self._source.path):

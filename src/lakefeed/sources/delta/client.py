@@ -17,21 +17,23 @@ from lakefeed.errors import (
     TableError,
 )
 from lakefeed.events import OffsetRange, Offsets, Outstanding, Split
-from lakefeed.sources import PARTITION, Allowance, SourceClient
+from lakefeed.sources import PARTITION, Allowance, Reread, SourceClient
 from lakefeed.sources.delta.beginning import Beginning
 from lakefeed.sources.delta.event_time import order_mark
-from lakefeed.sources.delta.history import Cleaned, History, VersionRows
+from lakefeed.sources.delta.history import History, VersionRows
 from lakefeed.sources.delta.offset import BEGINNING, DeltaOffset, version_start
 from lakefeed.sources.delta.piece import Piece, cut_out, tasks
-from lakefeed.sources.delta.source import DeltaSource
+from lakefeed.sources.delta.source import TABLE_MARK, DeltaSource
 from lakefeed.sources.delta.stops import refusal, stops
 from lakefeed.sources.delta.versions import VersionsToRead, versions_to_read
 from lakefeed.sources.source_errors import source_errors
+from lakefeed.tables.log.entry import Cleaned
 from lakefeed.tables.retention import DELETED_FILES, LOG_ENTRIES, retention
+from lakefeed.text import first_line
 
 _READ_AHEAD = 500
 """Versions that are looked into at a time, so that it is known how much waits in them."""
-_MARK, _ORDER = "table", "order"
+_ORDER = "order"
 
 
 class DeltaClient(SourceClient):
@@ -68,6 +70,18 @@ class DeltaClient(SourceClient):
             self._look_ahead(again.version + 1)
         return {PARTITION: again.number}
 
+    def reread(self, start: Offsets, dead_letters: Collection[int]) -> Reread:
+        """A table that begins with another snapshot than its dead letters gets rows of theirs again."""
+        begin = DeltaOffset.of(start[PARTITION])
+        letters = [DeltaOffset.of(number) for number in dead_letters]
+        earlier = [one.version for one in letters if one.is_reread_from(begin)]
+        if not earlier:
+            return "never"
+        if begin.past:
+            return "some"
+        with source_errors(self._whose):
+            return "all" if self._beginning.has_all_rows_since(min(earlier), begin.version) else "some"
+
     def latest(self) -> Offsets:
         """Behind the newest version; the beginning while there is no table."""
         with source_errors(self._whose):
@@ -84,7 +98,7 @@ class DeltaClient(SourceClient):
                     f"{self._whose}: there is no Delta table at {self._source.path} any more.\n"
                     f"Bring it back; to begin with a new one, remove the tables that were read from the old."
                 )
-            if _MARK in marks and marks[_MARK] != self.marks().get(_MARK, marks[_MARK]):
+            if TABLE_MARK in marks and marks[TABLE_MARK] != self.marks().get(TABLE_MARK, marks[TABLE_MARK]):
                 raise DataLoss(
                     f"{self._whose}: another table lies at {self._source.path} than the one that was read: "
                     "it was deleted and made anew.\nThe rows of the old one are still in what it fed; to "
@@ -131,7 +145,7 @@ class DeltaClient(SourceClient):
             if self._history.id is None:
                 return {}
         order = order_mark(self._source.event_time_order)
-        return {_MARK: _number(self._history.id), **({_ORDER: order} if order else {})}
+        return {TABLE_MARK: _number(self._history.id), **({_ORDER: order} if order else {})}
 
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """By the log; of versions that nobody has looked into yet, a guess."""
@@ -223,7 +237,7 @@ class DeltaClient(SourceClient):
         except Cleaned as error:
             # The next run asks `check` where to go on.
             kind = SourceUnavailable if self._source.on_data_loss == "skip" else DataLoss
-            raise kind(f"{self._whose}: {error}") from None
+            raise kind(f"{self._whose}: {first_line(error)}") from None
 
     def strand(self, position: Offsets) -> Hashable:
         """Those who read the same snapshot go together, and all who are past it."""

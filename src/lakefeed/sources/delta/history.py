@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from lakefeed.errors import TableError
@@ -20,7 +21,7 @@ from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.stores import local_folder, located, open_store, store_errors, store_path
 from lakefeed.tables.log.change_feed import INSERT, ChangedFile, changed_files, committed, is_on
 from lakefeed.tables.log.data_file import DataFile
-from lakefeed.tables.log.entry import Entry, entry_name, read_entry
+from lakefeed.tables.log.entry import Cleaned, Entry, entry_name, read_entry
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.log.roaring import Positions
 from lakefeed.tables.log.vector import DeletionVector, read_vector
@@ -41,10 +42,16 @@ class ReadShape:
     """Whether it has a change data feed."""
 
     @classmethod
-    def of(cls, metadata: dict[str, Any]) -> ReadShape:
-        """From a `metaData` action."""
+    def of(cls, metadata: dict[str, Any], store: pafs.FileSystem, version: int) -> ReadShape:
+        """From a `metaData` action of a version."""
+        columns = metadata.get("schemaString")
+        if not columns:
+            raise TableError(
+                f"{store_path(store)}: the metadata of version {version} has no schemaString, so nobody can "
+                "read the table."
+            )
         tells_changes = is_on(dict(metadata.get("configuration") or ()))
-        return cls(str(metadata.get("id")), str(metadata["schemaString"]), tells_changes)
+        return cls(str(metadata.get("id")), str(columns), tells_changes)
 
 
 @dataclass(frozen=True)
@@ -59,10 +66,6 @@ class VersionRows:
     only_deletes: bool = False
     committed: int = 0
     """When a version was committed, in milliseconds since 1970."""
-
-
-class Cleaned(TableError):
-    """The log has no entry of a version any more."""
 
 
 class History:
@@ -129,7 +132,7 @@ class History:
             entry = self._entry(number)
             refuse_unreadable(self.store, number, entry.protocol)
             if entry.metadata is not None:
-                self._shapes[number] = ReadShape.of(entry.metadata)
+                self._shapes[number] = ReadShape.of(entry.metadata, self.store, number)
             elif number - 1 in self._shapes:
                 self._shapes[number] = self._shapes[number - 1]
             if (back_to := _restored(entry)) is not None:
@@ -143,7 +146,7 @@ class History:
             try:
                 return read_entry(self.store, number, self._written(number))
             except FileNotFoundError:
-                raise Cleaned(f"{store_path(self.store)}: the log no longer has version {number}.") from None
+                raise Cleaned(self.store, number) from None
 
     def _written(self, number: int) -> int:
         """When the file of an entry was written, which is the time of its changes; else nobody asks."""
@@ -165,7 +168,8 @@ class History:
         """All rows of a version. Raises TableError where the log cannot rebuild it any more."""
         if version not in self._snapshots:
             log = Log.open(self.store)
-            assert log is not None
+            if log is None:
+                raise TableError(f"there is no Delta table at {store_path(self.store)} any more.")
             shape = self.shape(version)
             files = ordered(log.snapshot(version).files.values(), self._event_time, shape.schema)
             found = [ChangedFile(file, INSERT) for file in files]
@@ -264,7 +268,8 @@ class History:
         found: dict[str, dict[str, Any]] = {}
         for number in range(version, -1, -1):
             if number in self._shapes:
-                return ReadShape.of(found["metaData"]) if "metaData" in found else self._shapes[number]
+                known = self._shapes[number]
+                return ReadShape.of(found["metaData"], self.store, version) if "metaData" in found else known
             try:
                 said = self._said(number)
             except FileNotFoundError:
@@ -277,7 +282,7 @@ class History:
         metadata = found.get("metaData") or self.log.metadata()
         if metadata is None:
             raise TableError(f"{store_path(self.store)}: the log has no metadata of version {version}.")
-        return ReadShape.of(metadata)
+        return ReadShape.of(metadata, self.store, version)
 
     def _said(self, number: int) -> dict[str, dict[str, Any]]:
         """What a version says of the columns and the protocol of the table, or a checkpoint of it."""

@@ -36,6 +36,15 @@ class DeltaOffset:
         """Both as one number below 2**63, as positions have it."""
         return (_PAST if self.past else 0) | (self.version << _ROW_BITS) | self.row
 
+    def is_reread_from(self, start: DeltaOffset) -> bool:
+        """Whether a reader that begins at `start` may get the row of this offset under another one.
+
+        A snapshot has the rows of all versions up to its own, each under an offset of that snapshot.
+        """
+        if start.past:
+            return not self.past and self.version >= start.version
+        return self.version <= start.version if self.past else self.version != start.version
+
     def __str__(self) -> str:
         """`version 12`, `version 12, row 500` or `the snapshot of version 12, row 500`."""
         row = f", row {self.row:,}" if self.row else ""

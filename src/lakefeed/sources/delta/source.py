@@ -16,6 +16,9 @@ from lakefeed.pipeline.options.paths import Location
 from lakefeed.pipeline.section import UtcTime
 from lakefeed.sources import Source, SourceClient
 
+TABLE_MARK = "table"
+"""The mark that identifies the table that is read."""
+
 Start = (
     Literal["earliest", "latest"]
     | UtcTime
@@ -32,6 +35,7 @@ class DeltaSource(Source):
     another table lies at the path.
     """
 
+    event_marks: ClassVar[tuple[str, ...] | None] = ("table",)
     waits: ClassVar[bool] = False
     """Whether a table that is not there yet is waited for."""
     noun: ClassVar[str] = "source"
@@ -139,6 +143,10 @@ class DeltaSource(Source):
     def reads_table(self) -> str:
         """The path."""
         return self.path
+
+    def identity_of(self, partition: str) -> str:
+        """The mark of the table that is read."""
+        return TABLE_MARK
 
     def describe_offset(self, offset: int) -> str:
         """`version 12, row 500`."""

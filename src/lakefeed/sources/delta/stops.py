@@ -37,10 +37,13 @@ def refusal(
         )
     does = "deletes rows" if added.only_deletes else "changes or deletes rows"
     option = "ignore_deletes" if added.only_deletes else "ignore_changes"
+    anew = "drop the tables that it feeds: they begin anew, with what is there now"
+    if not added.only_deletes:
+        anew = f"make the tables that it feeds anew (lakefeed rebuild FILE --table NAME --yes), or {anew}"
     where = "" if not source.waits else f" (a source `{name}` with `type: delta`)"
     return SourceError(
         f"{whose}: version {number} of {path} ({added.stops}) {does} that were read already.\n"
         f"Set `{option}: true` on the source{where} to keep what was read and go on; or bring the table "
-        "back to the version before (lakefeed rewind);\nor drop the tables that it feeds: they begin "
-        "anew, with what is there now."
+        "back to the version before (lakefeed rewind);\n"
+        f"or {anew}."
     )

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 
 from lakefeed.errors import LakefeedError
-from lakefeed.sources.files.ledger import DELETED, MOVED, READ, with_state
+from lakefeed.sources.files.known import DELETED, MOVED
 from lakefeed.sources.files.piece import FoundFile
 from lakefeed.sources.files.reading.opening import FileOpener
 from lakefeed.sources.files.source import FilesSource
-from lakefeed.stores import open_store, store_errors
+from lakefeed.stores import local_folder, open_store, store_errors, sync
 
 _log = logging.getLogger("lakefeed")
-_AT_A_TIME = 1000
-"""Files that are taken away before the source is looked at again."""
 
 
 class After:
     """Takes files away that were read: into the folder `move`, or for good where there is none."""
+
+    MOST: ClassVar[int] = 1000
+    """Files that are taken away before the source is looked at again."""
 
     def __init__(self, source: FilesSource, opener: FileOpener) -> None:
         self._base, self._delay, self._opener = source.scope.base, source.after_delay or 0.0, opener
@@ -31,20 +36,21 @@ class After:
         self._into = None if source.moves_to is None else open_store(source.moves_to, source.storage)
         self._told = False
 
-    def due(self, rows: pa.Table, read_to: int) -> pa.Table:
-        """Rows of the ledger whose files may go: read by every table, and for so long."""
-        read = rows.filter(pc.and_(pc.equal(rows["state"], READ), pc.less(rows["number"], read_to)))
+    @property
+    def state(self) -> str:
+        """What becomes of a file."""
+        return DELETED if self._into is None else MOVED
+
+    def due(self, rows: pa.Table) -> tuple[pa.Table, bool]:
+        """Those of some rows of the ledger whose files may go, and whether others may go later."""
         # Without counts nobody knows that it was read: it may lie before `start`, or be unreadable.
-        read = read.filter(pc.is_valid(read["rows"]))
+        read = rows.filter(pc.is_valid(rows["rows"]))
         limit = int((time.time() - self._delay) * 1_000_000)
         due = read.filter(pc.less_equal(read["read_at"].cast(pa.int64()), limit))
-        # What lies at a path is its last number; those before were overwritten.
-        there = rows.filter(pc.is_in(rows["path"], value_set=due["path"]))
-        newest = there.group_by("path").aggregate([("number", "max")])["number_max"]
-        return due.filter(pc.is_in(due["number"], value_set=newest)).slice(0, _AT_A_TIME)
+        return due, due.num_rows < read.num_rows
 
     def take_away(self, due: pa.Table) -> pa.Table:
-        """Take the files away; returns the rows that the ledger gets for those that are gone by now.
+        """Take the files away; returns the rows of those that are gone by now.
 
         One that has changed since it was read stays where it is, and so does one that cannot be taken away.
         """
@@ -53,8 +59,7 @@ class After:
         for row, modified in zip(due.to_pylist(), times, strict=True):
             file = FoundFile(row["number"], row["path"], row["size"], modified, row["etag"])
             done.append(self._is_gone(file))
-        gone = due.filter(pa.array(done, pa.bool_()))
-        return with_state(gone, DELETED if self._into is None else MOVED)
+        return due.filter(pa.array(done, pa.bool_()))
 
     def _is_gone(self, file: FoundFile) -> bool:
         inside = file.path.removeprefix(self._base.rstrip("/") + "/")
@@ -64,9 +69,16 @@ class After:
                 if self._into is not None:
                     self._copy(file, inside)
                     self._opener.check(file)
-                self._store.delete_file(inside)
+                if local_folder(self._store) is None:
+                    # No store that obstore knows deletes only what has a certain etag.
+                    self._store.delete_file(inside)
+                else:
+                    self._delete_on_disk(file)
         except FileNotFoundError:
             # By a run before this one, which was killed before it could say so.
+            if local_folder(self._store) is not None:
+                with suppress(FileNotFoundError, LakefeedError):
+                    self._delete_on_disk(file)
             return True
         except LakefeedError as error:
             if not self._told:
@@ -74,6 +86,26 @@ class After:
                 self._told = True
             return False
         return True
+
+    def _delete_on_disk(self, file: FoundFile) -> None:
+        """Delete the file that was read, and no other one that takes its place this moment.
+
+        It gets a name that nobody lists before it is looked at for the last time. A kill leaves it there
+        until this is called again. Raises FileNotFoundError where there is neither of them.
+        """
+        path = Path(file.path)
+        aside = path.with_name(f".{path.name}.{file.number}.read")
+        if not aside.exists():
+            path.rename(aside)
+        try:
+            self._opener.check(replace(file, path=str(aside)))
+        except LakefeedError:
+            # One that has come since is newer than what lay there a moment ago.
+            with suppress(FileExistsError):
+                _link(aside, path)
+            aside.unlink(missing_ok=True)
+            raise
+        aside.unlink()
 
     def _copy(self, file: FoundFile, inside: str) -> None:
         """Bring the content to the other folder. A file of that name there gets company, not replaced."""
@@ -83,7 +115,7 @@ class After:
         if found.type == pafs.FileType.File:
             if found.size == file.size and self._is_copy(file, name):
                 # By a run that was killed before it could delete the file.
-                return
+                return self._sync(name)
             name = f"{inside}.{file.number}"
         folder = name.rpartition("/")[0]
         with suppress(NotImplementedError):
@@ -93,6 +125,12 @@ class After:
             while content := source.read(1 << 20):
                 target.write(content)
         self._into.move(part, name)
+        self._sync(name)
+
+    def _sync(self, name: str) -> None:
+        """Let a copy outlive a power cut: the original goes next. A store has confirmed it already."""
+        if self._into is not None and (into := local_folder(self._into)) is not None:
+            sync([into / name, *(into / name).parents][: name.count("/") + 2])
 
     def _is_copy(self, file: FoundFile, name: str) -> bool:
         """Whether a file of the same size in the other folder has the same content."""
@@ -102,3 +140,16 @@ class After:
                 if content != there.read(1 << 20):
                     return False
         return True
+
+
+def _link(old: Path, new: Path) -> None:
+    """Give a file another name. Raises FileExistsError where it is taken."""
+    try:
+        os.link(old, new)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A disk on the network, or one for a camera, may have no links.
+        if new.exists():
+            raise FileExistsError(new) from None
+        old.rename(new)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from shlex import quote
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.sources.files.ledger import FORGOTTEN, TAKEN_AWAY
+from lakefeed.sources.files.known import FREE
 from lakefeed.text import counted
 
-_FREE = pa.array([FORGOTTEN, *TAKEN_AWAY])
-"""States in which a path means nothing any more: what comes there is another file."""
 _COMPARED = ("size", "modified", "etag", "state")
-_AT_A_TIME = 250_000
-_FEW = 4
-"""So many times fewer files than are known are few: the known ones are then looked up among them."""
+_IN_MEMORY = 250_000
+"""Files of a look that are held in memory; more go to the disk."""
+_AT_A_TIME = 100_000
 
 
 @dataclass(frozen=True)
@@ -29,27 +31,31 @@ class ListedFiles:
     known: pa.Table
     """The rows of the ledger for the changed ones, in the same order."""
 
-    def refusal(self) -> str:
-        """What is told of the changed ones where they are not allowed."""
+    def where(self, mask: pa.ChunkedArray) -> ListedFiles:
+        """With some of the changed files."""
+        return replace(self, changed=self.changed.filter(mask), known=self.known.filter(mask))
+
+    def refusal(self, file: str) -> str:
+        """What is told of the changed ones where they are not allowed; `file` is the pipeline's."""
         path = self.changed["path"][0].as_py()
         more = self.changed.num_rows - 1
         others = f", and {counted(more, 'file')} more," if more else ""
         return (
             f"{path}{others} has changed since it was found: it had {_seen(self.known)}, and has "
             f"{_seen(self.changed)}.\n"
-            "Set `on_change: reload` to read such a file again as a new one, or `ignore` to keep what was "
-            f"read.\nTo read only this one again: lakefeed files forget FILE {path}"
+            "Set `on_change: reload` to replace the rows of such files by what they hold now, or `ignore` to "
+            "keep what was read.\n"
+            f"To replace those of this one: lakefeed files reload {file} {quote(path)} --yes"
         )
 
 
 def compare(rows: pa.Table, listed: pa.Table) -> ListedFiles:
-    """What is new or changed among files that are there, given the rows of a ledger in their order."""
-    if listed.num_rows < rows.num_rows // _FEW:
-        rows = rows.filter(pc.is_in(rows["path"], value_set=listed["path"].combine_chunks()))
-    at = _last_indexes(rows["path"], listed["path"])
-    # Only what is compared is looked up, as almost all files are as they were.
+    """What is new or changed among files that are there, given the rows of a ledger for their paths."""
+    # Of equal values Arrow finds the first, so the last one is put there: the last number of a path counts.
+    rows = rows.take(pa.array(np.arange(rows.num_rows)[::-1]))
+    at = pc.index_in(listed["path"], value_set=rows["path"].combine_chunks()).combine_chunks()
     known = {name: rows[name].combine_chunks().take(at) for name in _COMPARED}
-    matched = pc.and_(at.is_valid(), pc.invert(pc.is_in(known["state"], value_set=_FREE)))
+    matched = pc.and_(at.is_valid(), pc.invert(pc.is_in(known["state"], value_set=pa.array(FREE))))
     same_size = pc.equal(listed["size"], known["size"])
     same_time = pc.equal(listed["modified"], known["modified"])
     both = pc.and_(listed["etag"].is_valid(), known["etag"].is_valid())
@@ -64,20 +70,82 @@ def compare(rows: pa.Table, listed: pa.Table) -> ListedFiles:
     )
 
 
-def _last_indexes(known: pa.ChunkedArray, paths: pa.ChunkedArray) -> pa.Array:
-    """The index of each path among known ones; null where it is none of them.
+class FoundFiles:
+    """Files of a look, in parts, oldest first. Where there are very many, they wait on the disk."""
 
-    Of a path that was read more than once, the last number counts, whatever became of it. Arrow hashes what
-    it looks in; in parts, that takes a quarter of the memory for a million paths, and about as long.
-    """
-    indexes = np.full(len(paths), -1)
-    for first in range(0, len(known), _AT_A_TIME):
-        part = known.slice(first, _AT_A_TIME).combine_chunks()
-        # Of equal values Arrow finds the first, so the last one is put there.
-        turned = part.take(pa.array(np.arange(len(part))[::-1]))
-        found = pc.fill_null(pc.index_in(paths, value_set=turned), -1).to_numpy()
-        np.copyto(indexes, first + len(part) - 1 - found, where=found >= 0)
-    return pa.array(indexes, mask=indexes < 0)
+    def __init__(self, parts: Iterable[pa.Table] = ()) -> None:
+        self._batches: list[pa.RecordBatch] = []
+        self._waiting = 0
+        self._spilled: _Spilled | None = None
+        self.left_out: tuple[str, ...] = ()
+        """Folders whose files do not count, as it turned out."""
+        for part in parts:
+            self._add(part)
+
+    def in_order(self) -> Iterator[pa.Table]:
+        """All of them: by their time of modification, then by name. May be called again."""
+        batches = [*(self._spilled.batches() if self._spilled else ()), *self._batches]
+        if not batches:
+            return
+        times = np.concatenate([batch.column("modified").cast(pa.int64()).to_numpy() for batch in batches])
+        edges = np.cumsum([0, *(batch.num_rows for batch in batches)])
+        order = np.argsort(times, kind="stable")
+        first = 0
+        while first < len(order):
+            end = min(len(order), first + _AT_A_TIME)
+            # Files of one moment are sorted by their names, so they are in one part.
+            end = int(np.searchsorted(times, times[order[end - 1]], side="right", sorter=order))
+            yield self._counting(in_order(_taken(batches, edges, np.sort(order[first:end]))))
+            first = end
+
+    def _add(self, part: pa.Table) -> None:
+        self._batches += part.combine_chunks().to_batches()
+        self._waiting += part.num_rows
+        if self._waiting > _IN_MEMORY:
+            self._spilled = self._spilled or _Spilled(part.schema)
+            self._spilled.write(self._batches)
+            self._batches, self._waiting = [], 0
+
+    def _counting(self, files: pa.Table) -> pa.Table:
+        for folder in self.left_out:
+            files = files.filter(pc.invert(pc.starts_with(files["path"], folder)))
+        return files
+
+
+class _Spilled:
+    """Record batches in a file without a name, which goes with this object."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._file = tempfile.NamedTemporaryFile(prefix="lakefeed-files-")  # noqa: SIM115
+        self._writer = pa.ipc.new_file(pa.PythonFile(self._file, "w"), schema)
+        self._is_written = False
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Add some; not after `batches`."""
+        for batch in batches:
+            self._writer.write_batch(batch)
+
+    def batches(self) -> list[pa.RecordBatch]:
+        """All of them, as the disk has them."""
+        if not self._is_written:
+            self._writer.close()
+            self._file.flush()
+            self._is_written = True
+        reader = pa.ipc.open_file(pa.memory_map(self._file.name))
+        return [reader.get_batch(at) for at in range(reader.num_record_batches)]
+
+
+def _taken(
+    batches: Sequence[pa.RecordBatch], edges: npt.NDArray[np.int64], chosen: npt.NDArray[np.int64]
+) -> pa.Table:
+    """The rows at ascending places of batches, which begin at `edges`."""
+    cuts = np.searchsorted(chosen, edges)
+    parts = [
+        batch.take(pa.array(chosen[first:end] - edge))
+        for batch, edge, first, end in zip(batches, edges, cuts, cuts[1:], strict=False)
+        if first < end
+    ]
+    return pa.Table.from_batches(parts)
 
 
 def in_order(files: pa.Table) -> pa.Table:
@@ -85,10 +153,11 @@ def in_order(files: pa.Table) -> pa.Table:
     return files.sort_by([("modified", "ascending"), ("path", "ascending")])
 
 
-def settled(files: pa.Table, seconds: float) -> pa.Table:
-    """Files that have not changed for so long; one whose time lies in the future has to wait, too."""
+def is_settled(files: pa.Table, seconds: float) -> npt.NDArray[np.bool_]:
+    """Which files have not changed for so long; one whose time lies in the future has to wait, too."""
     limit = int((time.time() - seconds) * 1_000_000)
-    return files.filter(pc.less_equal(files["modified"].cast(pa.int64()), limit))
+    old_enough: npt.NDArray[np.bool_] = files["modified"].cast(pa.int64()).to_numpy() <= limit
+    return old_enough
 
 
 def _seen(files: pa.Table) -> str:

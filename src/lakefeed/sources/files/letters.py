@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 
 from lakefeed.sources.files.ledger import Ledger, LedgerLocation
@@ -17,9 +16,7 @@ def in_their_files(origin: pa.RecordBatch, ledger: LedgerLocation) -> pa.RecordB
     offsets = origin.column("offset").to_numpy()
     numbers = offsets // MOST_RECORDS
     if any(map(_takes_several, origin.column("headers").to_pylist())):
-        known = Ledger(ledger).rows["number"].to_numpy()
-        before = np.searchsorted(known, numbers, side="right") - 1
-        numbers = np.where(before < 0, numbers, known[before]) if len(known) else numbers
+        numbers = Ledger(ledger).known.first_of(numbers)
     at = origin.schema.get_field_index("offset")
     shown = pa.array(offsets - numbers * MOST_RECORDS, pa.int64())
     return origin.set_column(at, origin.schema.field(at), shown)

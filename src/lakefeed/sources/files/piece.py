@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from lakefeed.sources.files.offset import file_start
 
 _OPENING = 16 * 1024
@@ -28,6 +30,13 @@ class FoundFile:
     """Whether it has another content by now, so that what was found cannot be read."""
 
 
+def found_files(rows: pa.Table) -> list[FoundFile]:
+    """Rows of a ledger or of a listing, whose files have the number 0 there."""
+    numbers = rows["number"] if "number" in rows.column_names else pa.repeat(0, rows.num_rows)
+    columns = (numbers, rows["path"], rows["size"], rows["modified"].cast(pa.int64()), rows["etag"])
+    return [FoundFile(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Offsets of one file from `first` up to and without `end`; all of it where `end` is None."""
@@ -35,6 +44,11 @@ class Piece:
     file: FoundFile
     first: int = 0
     end: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no other piece of the file exists."""
+        return not self.first and self.end is None
 
     @property
     def start(self) -> int:
@@ -66,13 +80,18 @@ class Work:
         """What it costs to open and to read it."""
         return self.size + _OPENING
 
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether several tasks may read it."""
+        return self.cuts > 0 and self.size >= 2 * _SMALLEST_CUT
+
 
 def shared_out(files: Iterable[Work], weight: int) -> Iterator[list[Piece]]:
     """Groups of pieces of about that weight, in the order of the files; a large file is cut where it can."""
     group: list[Piece] = []
     left = weight
     for work in files:
-        if not work.cuts or work.weight <= left or work.size < 2 * _SMALLEST_CUT:
+        if not work.may_be_cut or work.weight <= left:
             group.append(Piece(work.file))
             left -= work.weight
         else:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from urllib.parse import unquote
 
-from pydantic import Field, PrivateAttr, field_validator, model_validator
+from pydantic import Field, ModelWrapValidatorHandler, PrivateAttr, field_validator, model_validator
 
-from lakefeed.events import Events, OffsetRange
+from lakefeed.events import Events, OffsetRange, Offsets, SharedEvents
 from lakefeed.pipeline.connectors import Connector, FormatField
 from lakefeed.pipeline.options.client_options import Options
 from lakefeed.pipeline.options.paths import Location, is_inside, sibling
@@ -19,8 +20,8 @@ from lakefeed.sources import Source, SourceClient
 from lakefeed.sources.files.offset import file_number, offset_text
 from lakefeed.sources.files.scope import Scope
 from lakefeed.stores.location import cloud_of
-from lakefeed.text import listed, shown
-from lakefeed.units import Duration
+from lakefeed.text import counted, listed, shown
+from lakefeed.units import Duration, DurationOrZero
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 Move = Annotated[dict[Literal["move"], Location], Field(min_length=1)]
 _NULLS: dict[str, str | None] = {"__HIVE_DEFAULT_PARTITION__": None}
 Start = Literal["all", "new"] | UtcTime
+_CUTTING = {"type", "delimiter", "quote", "header"}
+"""Options of formats that decide where records begin."""
 
 
 class FilesSource(Source):
@@ -42,6 +45,7 @@ class FilesSource(Source):
 
     keeps_parts: ClassVar[bool] = True
     reads_files: ClassVar[bool] = True
+    event_marks: ClassVar[tuple[str, ...] | None] = ()
     line_formats: ClassVar[tuple[str, ...]] = ("json", "debezium", "event", "text")
     """Formats whose payload is a line, or an element of an array."""
     type: Literal["files"] = "files"
@@ -65,9 +69,18 @@ class FilesSource(Source):
         "and `.sz` or `.snappy` (framed) at the end of a name say how a file is compressed.",
         examples=["json", {"type": "csv", "header": True}],
     )
+    records: str | None = Field(
+        None,
+        pattern=r"^[^.]+(\.[^.]+)*$",
+        description="In JSON files: the path of the array whose elements are the records, such as `data` "
+        'in `{"data": [...]}`. The rest of the file is not read. Left out: each line, each element of an '
+        "array, or each object over several lines is a record.",
+        examples=["data", "response.items", "features"],
+    )
     encoding: str | None = Field(
         None,
-        description="The encoding of text files, by a name that Python knows. Left out: UTF-8.",
+        description="The encoding of text files, by a name that Python knows. Left out: UTF-8, or what the "
+        "byte order mark of a file says.",
         examples=["latin-1", "utf-16"],
     )
     start: Start = Field(
@@ -77,16 +90,24 @@ class FilesSource(Source):
         "UTC unless it names a zone).",
         examples=["new", "2026-11-01T00:00:00Z"],
     )
-    settle: Duration = Field(
+    settle: DurationOrZero = Field(
         2.0,
         description="On a local disk, how long a file must not have changed before it is read, as it may "
-        "still be written. An object store shows a file when it is whole.",
+        "still be written; `0s` where files are renamed into the folder when they are whole. An object store "
+        "shows a file when it is whole.",
         examples=["10s"],
     )
     on_change: Literal["fail", "ignore", "reload"] = Field(
         "fail",
         description="What to do with a file that has changed since it was found: `fail` stops and names it, "
-        "`ignore` keeps what was read, and `reload` reads it again as another file.",
+        "`ignore` keeps what was read, and `reload` replaces its rows by what it holds now.",
+    )
+    on_move: Literal["fail", "keep", "read"] = Field(
+        "fail",
+        description="What to do with files that look like files that were read from another folder, by their "
+        "name and size: `fail` stops and says so, `keep` takes them for those that were read, but for those "
+        "whose old file is still there and differs, and `read` reads them again. A folder that was moved "
+        "with the times of its files is recognised by itself.",
     )
     after: Literal["keep", "delete"] | Move = Field(
         "keep",
@@ -98,6 +119,12 @@ class FilesSource(Source):
         None,
         description="How long a file stays after it was read, with `after`. Left out: not at all.",
         examples=["1d"],
+    )
+    forget_after: Duration | None = Field(
+        None,
+        description="How long the ledger keeps files that are gone: those that `after` has taken away, and "
+        "those that were read and are not listed any more. Left out: for ever.",
+        examples=["90d"],
     )
     notify: Annotated[dict[Literal["sqs"], str], Field(min_length=1)] | None = Field(
         None,
@@ -116,7 +143,8 @@ class FilesSource(Source):
     partitions: Literal["hive"] | None = Field(
         None,
         description="`hive`: folders such as `day=2026-11-17` are columns of their files, converted as a CSV "
-        "field is; a field of that name in a record does not count.",
+        "field is, but whole numbers may begin with zeros, as in `month=09`; a field of that name in a "
+        "record does not count.",
         examples=["hive"],
     )
     ledger: Location | None = Field(
@@ -133,6 +161,18 @@ class FilesSource(Source):
 
     _ledger_storage: dict[str, str] = PrivateAttr(default_factory=dict)
     _sync: bool = PrivateAttr(True)
+    _folder: str = PrivateAttr("/")
+    _file: str = PrivateAttr("FILE")
+    _is_relative: bool = PrivateAttr(False)
+    """Whether the file spells `path` relative to itself."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _remember_spelling(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        found = handler(data)
+        path = data.get("path") if isinstance(data, dict) else None
+        found._is_relative = isinstance(path, str) and not path.startswith("/") and "://" not in path
+        return found
 
     @field_validator("format")
     @classmethod
@@ -162,6 +202,19 @@ class FilesSource(Source):
         return self
 
     @model_validator(mode="after")
+    def _only_json_has_a_path_of_records(self) -> Self:
+        if self.records is not None and self.format.type not in ("json", "debezium", "event"):
+            raise ValueError(f"records has no effect on {self.format.type}; remove it")
+        return self
+
+    @model_validator(mode="after")
+    def _is_no_workbook(self) -> Self:
+        name = self.pattern or self.path
+        if name.lower().endswith((".xlsx", ".xls", ".xlsm")) and self.format.type != "bytes":
+            raise ValueError(f"{name}: Excel workbooks are not read; save each sheet as CSV")
+        return self
+
+    @model_validator(mode="after")
     def _looks_make_sense(self) -> Self:
         cloud = cloud_of(self.path)
         if self.notify and cloud != "s3":
@@ -181,6 +234,11 @@ class FilesSource(Source):
         if self.moves_to is not None and is_inside(self.moves_to, self.scope.base):
             raise ValueError("after.move lies inside `path`, where files would be found again")
         return self
+
+    @property
+    def file_argument(self) -> str:
+        """The pipeline file as it is typed in a shell."""
+        return self._file
 
     def reads_folder(self) -> str:
         """The folder below which all files are."""
@@ -202,13 +260,19 @@ class FilesSource(Source):
         beside = sibling(table.neighbour, f"{pipeline.name}_{name}_files")
         found = self.model_copy(update={"storage": storage, "ledger": self.ledger or beside})
         found._ledger_storage = storage if self.ledger else pipeline.storage_for(first)
-        found._sync = pipeline.sync
+        found._sync, found._folder = pipeline.sync, str(pipeline.folder)
+        found._file = pipeline.file_argument
         return found
 
     @property
     def has_columns(self) -> bool:
         """Whether files bring columns, and no payloads."""
         return self.format.type == "parquet"
+
+    @property
+    def path_of_records(self) -> list[str]:
+        """The keys of `records`."""
+        return self.records.split(".") if self.records else []
 
     @property
     def scope(self) -> Scope:
@@ -236,9 +300,27 @@ class FilesSource(Source):
     def ledger_location(self, pipeline: str, name: str) -> LedgerLocation:
         """Where the ledger is."""
         from lakefeed.sources.files.ledger import LedgerLocation
+        from lakefeed.sources.files.spelling import Spelling
 
         assert self.ledger is not None, "a source within its pipeline has a ledger"
-        return LedgerLocation(self.ledger, self._ledger_storage, pipeline, name, self._sync)
+        spelling = Spelling(self._folder, self.scope.base, self._is_relative)
+        return LedgerLocation(self.ledger, self._ledger_storage, pipeline, name, spelling, self._sync)
+
+    def shared_with(
+        self,
+        ours: tuple[str, str],
+        theirs: tuple[str, str],
+        marks: Mapping[str, int],
+        spans: tuple[OffsetRange, OffsetRange],
+    ) -> SharedEvents | None:
+        """The files that both ledgers have."""
+        from lakefeed.sources.files.ledger import LEDGER_MARK
+        from lakefeed.sources.files.shared_files import shared_files
+
+        here = self.ledger_location(*ours)
+        path = sibling(here.path, f"{theirs[0]}_{theirs[1]}_files")
+        there = replace(here, path=path, pipeline=theirs[0], source=theirs[1])
+        return shared_files(here, there, marks.get(LEDGER_MARK), self.scope.base, spans)
 
     @property
     def has_stream_columns(self) -> bool:
@@ -257,6 +339,11 @@ class FilesSource(Source):
 
         return in_their_files(origin, self.ledger_location(pipeline, name))
 
+    def offset_rules(self) -> str:
+        """The options that decide where records begin and how they are counted."""
+        options = {"records": self.records, "encoding": self.encoding}
+        return str(self.format.model_dump(include=_CUTTING) | options)
+
     def part_of(self, offset: int) -> str:
         """The number of the file."""
         return str(file_number(offset))
@@ -264,6 +351,11 @@ class FilesSource(Source):
     def describe_offset(self, offset: int) -> str:
         """`file 12`."""
         return offset_text(offset)
+
+    def describe_lag(self, position: Offsets, ends: Offsets, rows: Mapping[str, int]) -> str | None:
+        """`about 50 records`: how many a file holds is known once it was read."""
+        waiting = sum(rows[name] for name in position)
+        return f"about {counted(waiting, 'record')}" if waiting else None
 
     def read(self, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
         """Yield the records of the files that ranges name. Runs on a worker."""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.events import OffsetRange, Split
+from lakefeed.events import OffsetRange, Reload, Split
 from lakefeed.sources import Allowance
-from lakefeed.sources.files.ledger import FORGOTTEN, GONE, TAKEN_AWAY
-from lakefeed.sources.files.offset import file_number, file_start
-from lakefeed.sources.files.piece import FoundFile, Work, shared_out
+from lakefeed.sources.files.known import FREE, GONE, READ, REPLACED, TAKEN_AWAY, UNREADABLE, KnownFiles
+from lakefeed.sources.files.ledger import Ledger
+from lakefeed.sources.files.offset import file_number, file_start, numbers_of
+from lakefeed.sources.files.piece import FoundFile, Work, found_files, shared_out
 
 _WORTH_A_TASK = 8 * 2**20
 _MOST_OF_A_TASK = 128 * 2**20
 FIRST_GUESS = 200.0
 """Bytes of a record, until some have shown how large they are."""
 _ALL = file_start(1) - 1
+_AT_A_TIME = 65_536
 
 Weigh = Callable[[FoundFile], Work]
 """How much a file weighs when it is read, and where it can be cut."""
@@ -28,26 +30,16 @@ Weigh = Callable[[FoundFile], Work]
 class WaitingFiles:
     """The files of a ledger in the order of their numbers, each with the bytes that are read of it."""
 
-    def __init__(self, rows: pa.Table, expansion: Callable[[pa.ChunkedArray], pa.Array]) -> None:
-        self._rows = rows
-        self._numbers = rows["number"].to_numpy()
-        gone, self._taken_away = _is_in(rows["state"], GONE), _is_in(rows["state"], TAKEN_AWAY)
-        # A file that was forgotten after it was read is in the tables of that time.
-        was_read = np.asarray(rows["read_at"].is_valid().to_numpy())
-        self._counted = ~gone | (_is_in(rows["state"], (FORGOTTEN,)) & was_read)
-        weights = rows["size"].to_numpy() * np.asarray(expansion(rows["path"]))
-        self._weights = np.where(gone | self._taken_away, 0, np.maximum(weights, 1)).astype(np.int64)
-        self._until = np.concatenate([[0], np.cumsum(self._weights)])
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
 
     def bytes_between(self, start: int, end: int) -> int:
         """The bytes that wait between two offsets."""
-        first, last = self._indexes(start, end)
-        return int(self._until[last] - self._until[first])
+        return int(self._weights(start, end).sum(dtype=np.float64))
 
     def files_between(self, start: int, end: int) -> int:
         """How many files are to be read between two offsets."""
-        first, last = self._indexes(start, end)
-        return int(np.count_nonzero(self._weights[first:last]))
+        return int(np.count_nonzero(self._weights(start, end)))
 
     def rows_guessed(self, start: int, end: int, per_record: float) -> int:
         """About how many records are to be read between two offsets; one of each file at least."""
@@ -55,24 +47,27 @@ class WaitingFiles:
 
     def oldest(self, start: int, end: int) -> float | None:
         """When the first file between two offsets was found, in seconds since 1970."""
-        first, last = self._indexes(start, end)
-        there = np.flatnonzero(self._weights[first:last])
+        there = np.flatnonzero(self._weights(start, end))
         if not len(there):
             return None
-        at = self._rows["discovered_at"][first + int(there[0])]
-        return float(at.cast(pa.int64()).as_py()) / 1_000_000
+        rows = self._ledger.rows_of(there[:1] + self._first(start))
+        times = rows["discovered_at"].cast(pa.int64()).to_pylist()
+        return float(times[0]) / 1_000_000 if times else None
 
     def next_end(self, start: int, end: int, allowed: Allowance, per_record: float, most: int) -> int:
         """Behind as many files as fit, one at least: no batch ends inside of a file."""
-        first, last = self._indexes(start, end)
-        limit = min(allowed.bytes, int(allowed.rows * per_record))
-        fitting = int(np.searchsorted(self._until, self._until[first] + limit, side="right")) - 1
-        read = np.cumsum(self._weights[first:last] > 0)
-        within = first + int(np.searchsorted(read, most, side="right"))
-        # Files before the first that is to be read cost nothing, and the first always comes along.
-        least = first + int(np.searchsorted(read, 1)) + 1
-        chosen = min(last, max(least, min(fitting, within)))
-        return end if chosen >= last else file_start(int(self._numbers[chosen]))
+        at, last = self._first(start), self._known.span(*_numbers(start, end))[1]
+        limit, files = min(allowed.bytes, int(allowed.rows * per_record)), 0
+        while at < last:
+            weights = self._known.weights(at, min(last, at + _AT_A_TIME)).astype(np.int64)
+            read = np.cumsum(weights > 0) + files
+            until = np.cumsum(weights)
+            # Files before the first that is to be read cost nothing, and the first always comes along.
+            beyond = (weights > 0) & (read > 1) & ((until > limit) | (read > most))
+            if beyond.any():
+                return file_start(at + int(np.argmax(beyond)))
+            at, files, limit = at + len(weights), int(read[-1]), limit - int(until[-1])
+        return end
 
     def splits(self, span: OffsetRange, cores: int, weigh: Weigh) -> list[Split]:
         """Tasks of about equal weight. The range of each ends where the next one begins."""
@@ -89,41 +84,136 @@ class WaitingFiles:
 
     def files(self, start: int, end: int) -> list[FoundFile]:
         """The files that are to be read between two offsets."""
-        first, last = self._indexes(start, end)
-        part = self._rows.slice(first, last - first)
-        part = part.filter(pa.array(self._weights[first:last] > 0))
-        part = part.filter(pc.invert(_superseded(part, self._rows)))
-        times = part["modified"].cast(pa.int64())
-        columns = (part["number"], part["path"], part["size"], times, part["etag"])
-        return [FoundFile(*row) for row in zip(*(column.to_pylist() for column in columns), strict=True)]
+        numbers = np.flatnonzero(self._weights(start, end)) + self._first(start)
+        part = self._ledger.rows_of(numbers)
+        return found_files(part.filter(pa.array(~self._known.superseded(part))))
+
+    def read_again(self, numbers: Iterable[int], holds: Callable[[FoundFile], bool]) -> set[int]:
+        """Those of some numbers whose files, or newer ones in their place, are read by a table that begins.
+
+        `holds` says whether a file is as it was found.
+        """
+        asked = np.unique(np.fromiter(numbers, np.int64))
+        heads = dict(zip(asked.tolist(), self._known.first_of(asked).tolist(), strict=True))
+        rows = self._ledger.rows_of(np.unique(np.array(list(heads.values()), np.int64)))
+        last = dict(zip(rows["number"].to_pylist(), self._known.last_numbers(rows).tolist(), strict=True))
+        gone = pc.is_in(rows["state"], value_set=pa.array(GONE)).to_pylist()
+        reads = {one: last[one] if is_gone else one for one, is_gone in zip(last, gone, strict=True)}
+        now = self._ledger.rows_of(np.unique(np.array(list(reads.values()), np.int64)))
+        now = now.filter(pc.invert(pc.is_in(now["state"], value_set=pa.array([*GONE, *TAKEN_AWAY]))))
+        now = now.filter(pa.array(~self._known.superseded(now)))
+        there = {file.number for file in found_files(now) if holds(file)}
+        return {number for number, head in heads.items() if reads.get(head) in there}
+
+    def reloads(self, start: int, end: int, *, takes_away: bool) -> list[Reload]:
+        """The files between two offsets whose rows replace those of numbers that they had before."""
+        numbers = np.flatnonzero(self._weights(start, end)) + self._first(start)
+        part = self._ledger.rows_of(numbers)
+        part = part.filter(part["replaces"].is_valid())
+        rows = part.select(["path", "number", "replaces"]).to_pylist()
+        return self.as_reloads(
+            [(row["path"], file_start(row["number"]), row["replaces"]) for row in rows], takes_away=takes_away
+        )
+
+    def as_reloads(self, files: Sequence[tuple[str, int, int]], *, takes_away: bool) -> list[Reload]:
+        """Files by their path, the first offset of their new rows and the number that they replace.
+
+        Where `takes_away`, the source deletes or moves files, and names are used again for others.
+        """
+        former = [self.former(number) for *_, number in files]
+        unread = [self.former(number, was_read=False) for *_, number in files]
+        oldest = {
+            path: min(start for start, _ in (*spans, *others))
+            for (path, *_), spans, others in zip(files, former, unread, strict=True)
+        }
+        reused = self._reused(oldest, takes_away=takes_away)
+        return [
+            Reload(path, start, spans, self._ledger.base, path in reused, others)
+            for (path, start, _), spans, others in zip(files, former, unread, strict=True)
+        ]
+
+    def _reused(self, oldest: Mapping[str, int], *, takes_away: bool) -> set[str]:
+        """Those of some paths that were the path of another file, with an offset before the given one."""
+        if not oldest:
+            return set()
+        end = file_number(max(oldest.values()))
+        if self._known.left_out(0, end):
+            # Which paths these files had is not in the ledger any more.
+            return set(oldest)
+        states = (*FREE, READ, UNREADABLE) if takes_away else FREE
+        numbers = self._known.numbers_in(states, 0, end)
+        paths, found = pa.array(list(oldest)), set[str]()
+        for at in range(0, len(numbers), _AT_A_TIME):
+            rows = self._ledger.rows_of(numbers[at : at + _AT_A_TIME]).select(["number", "path"])
+            for row in rows.filter(pc.is_in(rows["path"], value_set=paths)).to_pylist():
+                found |= {row["path"]} if file_start(row["number"]) < oldest[row["path"]] else set()
+        return found
+
+    def former(self, number: int | None, *, was_read: bool = True) -> tuple[tuple[int, int], ...]:
+        """The offsets of a number, and of those that it has replaced itself, newest first.
+
+        Those that a table may have read; without `was_read`, those that were replaced before.
+        """
+        found = []
+        while number is not None:
+            columns = ["size", "replaces", "state", "read_at"]
+            (row,) = self._ledger.rows_of(np.array([number])).select(columns).to_pylist() or [{}]
+            is_unread = row.get("state") == REPLACED and row["read_at"] is None
+            if is_unread != was_read:
+                found.append((file_start(number), file_start(number + numbers_of(row.get("size", 0)))))
+            number = row.get("replaces")
+        return tuple(found)
 
     def taken_away(self, start: int, end: int) -> int:
         """How many files between two offsets were deleted or moved when every table of that time had them."""
-        first, last = self._indexes(start, end)
-        return int(np.count_nonzero(self._taken_away[first:last]))
+        return len(self._known.numbers_in(TAKEN_AWAY, *_numbers(start, end)))
 
-    def counts(self, start: int, end: int) -> pa.ChunkedArray:
-        """The records of each file that is read between two offsets; null where nobody has counted them."""
-        first, last = self._indexes(start, end)
-        return self._rows["rows"].slice(first, last - first).filter(pa.array(self._counted[first:last]))
+    def left_out(self, start: int, end: int) -> int:
+        """How many numbers between two offsets are in the ledger no more."""
+        return self._known.left_out(*_numbers(start, end))
+
+    def records(self, start: int, end: int) -> int | None:
+        """The records of the files between two offsets; None where they are not all counted."""
+        if self.left_out(start, end):
+            return None
+        counts = _counted(self._ledger.rows, *_numbers(start, end))["rows"]
+        return None if counts.null_count else pc.sum(counts).as_py() or 0
 
     def missed(self, start: int, end: int, made: int) -> int:
         """The records between that a table could not read as it was made after they were gone.
 
         `made` is when, in microseconds since 1970.
         """
-        first, last = self._indexes(start, end)
-        part = self._rows.slice(first, last - first).filter(pa.array(self._counted[first:last]))
+        rows = self._ledger.rows
+        part = _counted(rows, *_numbers(start, end))
         part = part.filter(pc.less(part["read_at"].cast(pa.int64()), made))
-        then = self._rows.filter(pc.less(self._rows["discovered_at"].cast(pa.int64()), made))
+        then = rows.filter(pc.less(rows["discovered_at"].cast(pa.int64()), made))
         gone = pc.or_(_superseded(part, then), pc.is_in(part["state"], value_set=pa.array(GONE)))
         return pc.sum(part["rows"].filter(gone)).as_py() or 0
 
-    def _indexes(self, start: int, end: int) -> tuple[int, int]:
-        # A position within a file does not exist: a number counts from its first offset on.
-        numbers = [file_number(start + _ALL), file_number(end + _ALL)]
-        first, last = np.searchsorted(self._numbers, numbers)
-        return int(first), max(int(first), int(last))
+    @property
+    def _known(self) -> KnownFiles:
+        return self._ledger.known
+
+    def _first(self, start: int) -> int:
+        return self._known.span(*_numbers(start, start))[0]
+
+    def _weights(self, start: int, end: int) -> npt.NDArray[np.float32]:
+        return self._known.weights(*_numbers(start, end))
+
+
+def _numbers(start: int, end: int) -> tuple[int, int]:
+    # A position within a file does not exist: a number counts from its first offset on.
+    return file_number(start + _ALL), file_number(end + _ALL)
+
+
+def _counted(rows: pa.Table, first: int, end: int) -> pa.Table:
+    """The rows from a number up to and without another whose records are in tables."""
+    part = rows.filter(pc.and_(pc.greater_equal(rows["number"], first), pc.less(rows["number"], end)))
+    gone = pc.is_in(part["state"], value_set=pa.array(GONE))
+    # A file that was forgotten or replaced after it was read is in the tables of that time.
+    was_read = pc.and_(gone, part["read_at"].is_valid())
+    return part.filter(pc.or_(pc.invert(gone), was_read))
 
 
 def _superseded(part: pa.Table, among: pa.Table) -> pa.ChunkedArray:
@@ -135,7 +225,3 @@ def _superseded(part: pa.Table, among: pa.Table) -> pa.ChunkedArray:
     same = pc.and_(pc.equal(now["size"], part["size"]), pc.equal(now["modified"], part["modified"]))
     same = pc.and_(same, pc.fill_null(pc.equal(now["etag"], part["etag"]), True))
     return pc.or_(pc.invert(same), pc.is_in(now["state"], value_set=pa.array(TAKEN_AWAY)))
-
-
-def _is_in(states: pa.ChunkedArray, some: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    return np.asarray(pc.is_in(states, value_set=pa.array(some)).to_numpy(zero_copy_only=False), np.bool_)

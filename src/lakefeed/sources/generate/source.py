@@ -100,6 +100,10 @@ class ShopEvents(Events):
         names, counts = np.unique(self._chosen(rows) % self._partitions, return_counts=True)
         return {str(name): int(count) for name, count in zip(names, counts, strict=True)}
 
+    def partitions(self, rows: Sequence[int] | None = None) -> pa.Array:
+        """The partition of each event."""
+        return pa.array(self._chosen(rows) % self._partitions).cast(pa.string())
+
     def newest(self) -> None:
         """Their times are made up as well, and say nothing about how fresh a table is."""
 

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
 from lakefeed.pipeline.options.paths import LocalPath
 from lakefeed.pipeline.section import NAMES, Section, as_list
 
-TokenText = Annotated[str, StringConstraints(min_length=8)]
+_SHORTEST = 8
+
+
+def _long_enough(value: str) -> str:
+    if len(value) < _SHORTEST:
+        raise ValueError(f"expected at least {_SHORTEST} characters, got {len(value)}; choose a longer one")
+    return value
+
+
+TokenText = Annotated[str, AfterValidator(_long_enough), WithJsonSchema({"type": "string", "minLength": 8})]
 SenderName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.\-]{1,100}$")]
 Token = TokenText | dict[SenderName, TokenText]
 """One token, or several by the name of who has it."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from lakefeed.errors import DataLoss
+from lakefeed.errors import DataLoss, Fenced
 from lakefeed.events import OffsetRange, Offsets, Split
 from lakefeed.sources import Finding, SourceClient, dense_offsets
 from lakefeed.sources.http.journal.journal import open_journal
@@ -17,6 +17,18 @@ from lakefeed.sources.http.source import HttpSource
 from lakefeed.text import counted
 
 _log = logging.getLogger("lakefeed")
+
+
+def has_taken_over(source: HttpSource) -> bool:
+    """Whether this process owns a journal that other runs had before; the store is asked."""
+    journal = open_journal(source.journal)
+    if journal is None or not journal.is_shared:
+        return False
+    try:
+        journal.confirm_now()
+    except Fenced:
+        return False
+    return True
 
 
 class HttpClient(SourceClient):
@@ -35,7 +47,12 @@ class HttpClient(SourceClient):
         return self._of_streams(self._contents().earliest())
 
     def latest(self) -> Offsets:
-        """The next number of each stream, those among them that are not accepted any more."""
+        """The next number of each stream, those among them that are not accepted any more.
+
+        Raises Fenced where another run has taken the journal over.
+        """
+        if self._live:
+            self._live.confirm()
         return self._of_streams(self._contents().next)
 
     def splits(self, ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
@@ -63,6 +80,9 @@ class HttpClient(SourceClient):
                 what = f"{counted(first - wanted, 'event')} lost"
                 checked[stream] = self._lost(stream, wanted, first, what)
             elif wanted > ends.get(stream, 0):
+                if self._live:
+                    # Where another run has taken over, its tables are beyond this journal.
+                    self._live.confirm_now()
                 end = ends.get(stream, 0)
                 what = f"the journal ends at {end}: it is older than the table"
                 lacking = "become dead letters without a payload where a table lacks them."

@@ -100,7 +100,8 @@ class HttpSource(Source):
     on_bad: Literal["dead_letter", "reject"] = Field(
         "dead_letter",
         description="What to do with a record of a request that cannot become a row: `dead_letter` takes it "
-        "and names it in the answer, `reject` refuses the whole request with 400 and takes nothing.",
+        "and names it in the answer, `reject` refuses the whole request with 400 and takes nothing; only for "
+        "plain JSON.",
     )
     journal: Location = Field(
         ".lakefeed/journal",
@@ -171,6 +172,11 @@ class HttpSource(Source):
                 f"everybody who can connect to {self.listen} could send events; set `token`, `hmac` or "
                 "`tls.client_ca`, or listen on 127.0.0.1"
             )
+        if self.on_bad == "reject" and not self.takes_json:
+            raise ValueError(
+                "`on_bad: reject` looks into plain JSON only; with another format, `decompress` or a "
+                "registry, bad records become dead letters: remove it"
+            )
         if self.max_body > self.max_in_flight:
             raise ValueError("max_body is larger than max_in_flight: such a body could never be received")
         return self
@@ -181,6 +187,11 @@ class HttpSource(Source):
         if self.token is None:
             return {}
         return {"": self.token} if isinstance(self.token, str) else dict(self.token)
+
+    @property
+    def has_shared_journal(self) -> bool:
+        """Whether the journal is in a store, where a run on another machine can take it over."""
+        return "://" in self.journal
 
     @property
     def takes_json(self) -> bool:
@@ -200,6 +211,12 @@ class HttpSource(Source):
     def for_workers(self) -> Self:
         """Tasks read the journal: who may send events is none of theirs."""
         return self.model_copy(update={"token": None, "hmac": None})
+
+    def has_taken_over(self) -> bool:
+        """Whether this run has the journal, which is in a store, for itself."""
+        from lakefeed.sources.http.client import has_taken_over
+
+        return has_taken_over(self)
 
     def known_streams(self) -> tuple[str, ...]:
         """Those that are accepted."""

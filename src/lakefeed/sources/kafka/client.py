@@ -11,14 +11,16 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from lakefeed.errors import DataLoss, SourceError, SourceUnavailable
-from lakefeed.events import EPOCH, Offsets
-from lakefeed.sources import SourceClient
+from lakefeed.events import DELETED_END, EPOCH, Offsets
+from lakefeed.sources import Finding, SourceClient
+from lakefeed.sources.kafka.deleted import Deleted, findings, skip_unread
 from lakefeed.sources.kafka.epochs import cut_short
 from lakefeed.sources.kafka.group import ConsumerGroup
 from lakefeed.sources.kafka.source import OTHERS, Edge, KafkaSource, partition_name, topic_and_number
@@ -29,8 +31,17 @@ _DOWN_SECONDS = 1.5
 _SAY_AFTER = 2.0
 _LOOK_FOR_PARTITIONS_EVERY = 5.0
 _LOOK_EVERY = 0.1
+_DELETED_AFTER = 5.0
+"""Seconds for which the brokers must not know a topic before a run takes it for deleted: one that has just
+started may not know all topics yet."""
+_LOOK_AGAIN = 0.5
+_CREATE = "Create the topic or correct `topics`, then start again."
 _NOISE = re.compile(r"^\S+/\w+: | \(after [^)]* in state \w+[^)]*\)$")
 _log = logging.getLogger("lakefeed")
+
+
+class TopicGone(SourceUnavailable):
+    """A topic that was there before is gone; `check` says what of it was not read."""
 
 
 class KafkaClient(SourceClient):
@@ -59,6 +70,18 @@ class KafkaClient(SourceClient):
         self._whole: dict[tuple[str, int], int] = {}
         """Up to which position a partition is known to be what it was under a leader, by its epoch."""
         self._looked_at = 0.0
+        self.ends_seen = {}
+        self._runs = False
+        self._read: set[str] = set()
+        """Topics that were there before, or that a table has read: they may be deleted."""
+        self._ends_unknown: Offsets = {}
+        """Positions in partitions that were deleted while no run saw their end."""
+        self._created_again: set[str] = set()
+        """Partitions that a table's log has the end of, from a deleted topic of that name."""
+
+    def begin(self) -> None:
+        """A run is going to read, which must not take a topic for deleted too soon."""
+        self._runs = True
 
     def start(self) -> Offsets:
         """The offsets that `start` in the pipeline file means."""
@@ -67,6 +90,9 @@ class KafkaClient(SourceClient):
     def start_beside(self, held: Offsets) -> Offsets:
         """The same for partitions that are not held; offsets given for the others may be long gone."""
         self._look()
+        for topic in self._source.topics:
+            if topic not in self._topics:
+                raise SourceError(f"{self._missing(topic, self._names())}\n{_CREATE}")
         start = self._source.start
         ends = self._ends()
         if start == "latest":
@@ -89,23 +115,30 @@ class KafkaClient(SourceClient):
         if time.monotonic() - self._looked_at > _LOOK_FOR_PARTITIONS_EVERY:
             self._look()
         self._group.go_on()
-        return self._ends()
+        try:
+            return self._ends()
+        except TopicGone:
+            self._look()
+            return self._ends()
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Compare positions with what the brokers hold; see the contract."""
-        self._look()
+        self._look(positions)
+        self._wait_for_topics(positions, marks)
+        checked = self._without_deleted(positions, marks)
         partitions = self._partitions()
         earliest = self._list(partitions, OffsetSpec.earliest())
         ends = self._ends()
         now = self.marks()
         cut = self._cut_short(positions, marks)
-        checked: Offsets = {}
         for partition in partitions:
             topic, _ = topic_and_number(partition)
-            wanted = positions.get(partition)
+            wanted, topic_id = positions.get(partition), marks.get(topic)
+            if marks.get(partition + DELETED_END, -1) >= 0:
+                self._created_again.add(partition)
             if wanted is None:
                 checked[partition] = earliest[partition]
-            elif topic in marks and marks[topic] != now[topic]:
+            elif topic_id and topic in now and topic_id != now[topic]:
                 what = f"topic {topic!r} was deleted and created again since; its offsets start at 0 again"
                 checked[partition] = self._lost(partition, wanted, earliest[partition], what)
             elif wanted < earliest[partition]:
@@ -114,7 +147,7 @@ class KafkaClient(SourceClient):
             elif wanted > ends[partition]:
                 what = f"the partition ends at {ends[partition]}: it was truncated"
                 # What is left of the very topic that the table has read, it has read.
-                left = ends if marks.get(topic) else earliest
+                left = ends if topic_id else earliest
                 checked[partition] = self._lost(partition, wanted, earliest[partition], what, left[partition])
             elif partition in cut:
                 what = f"the partition was truncated to {cut[partition]} and has new events since"
@@ -131,7 +164,8 @@ class KafkaClient(SourceClient):
 
     def acknowledge(self, positions: Offsets) -> None:
         """Commit the consumer group's offsets, beside the stream."""
-        self._group.commit(positions)
+        gone = self._read - self._topics.keys()
+        self._group.commit({p: at for p, at in positions.items() if topic_and_number(p)[0] not in gone})
 
     def confirm(self) -> None:
         """Raise when a topic was made anew, or a partition got another leader, while a batch was read."""
@@ -151,9 +185,31 @@ class KafkaClient(SourceClient):
             )
 
     def marks(self) -> dict[str, int]:
-        """The id of each topic, cut to 63 bits, and the epoch of each partition's leader."""
-        topics = {name: _number(topic.topic_id) for name, topic in self._topics.items()}
-        return topics | {partition + EPOCH: epoch for partition, epoch in self._epochs.items()}
+        """The id of each topic, cut to 63 bits, and the epoch of each partition's leader.
+
+        Brokers before Kafka 2.8 have no ids. Also the end of each partition that was deleted during the run,
+        and -1 where a table has an end of one that exists again.
+        """
+        numbers = {name: _number(topic.topic_id) for name, topic in self._topics.items()}
+        topics = {name: number for name, number in numbers.items() if number}
+        epochs = {partition + EPOCH: epoch for partition, epoch in self._epochs.items()}
+        deleted = self.ends_seen.keys() - self._partitions() if self._looked_at else ()
+        ends = dict.fromkeys(self._created_again, -1) | {name: self.ends_seen[name] for name in deleted}
+        return topics | epochs | {name + DELETED_END: end for name, end in ends.items()}
+
+    def left_out(self) -> dict[str, Finding]:
+        """The topics that were deleted while no run saw their end."""
+        return findings(self._ends_unknown)
+
+    def warnings(self) -> list[str]:
+        """Deleted topics, and brokers that have no topic ids."""
+        texts = [f"{one.text}\n{one.remedy}" for one in self.left_out().values()]
+        if any(not _number(topic.topic_id) for topic in self._topics.values()):
+            texts.append(
+                f"{self._source.brokers} has no topic ids (Kafka before 2.8): a topic that is deleted and "
+                "created again is noticed only if it ends before the table's position"
+            )
+        return texts
 
     def retention(self) -> dict[str, float]:
         """What the brokers say of each topic that they delete from; nothing where they refuse to tell."""
@@ -182,6 +238,38 @@ class KafkaClient(SourceClient):
             _log.warning("%s Continuing at offset %d (`on_data_loss: skip`).", text, next_one)
             return next_one
         raise DataLoss(f"{text}\nSet `on_data_loss: skip` on the source to continue at offset {next_one}.")
+
+    def _wait_for_topics(self, positions: Offsets, marks: Mapping[str, int]) -> None:
+        """Look again for topics whose deletion would stop the source, or skip events."""
+        deadline = time.monotonic() + _DELETED_AFTER
+        while self._runs and time.monotonic() < deadline:
+            if not any(one.unread or self._source.topics for one in self._deleted(positions, marks)):
+                return
+            time.sleep(_LOOK_AGAIN)
+            self._look(positions)
+
+    def _deleted(self, positions: Offsets, marks: Mapping[str, int]) -> list[Deleted]:
+        """The partitions that a table has positions of and that do not exist any more."""
+        there = set(self._partitions())
+        found = []
+        for partition, at in positions.items():
+            if partition not in there and self._source.means(topic_and_number(partition)[0]):
+                end = self.ends_seen.get(partition, marks.get(partition + DELETED_END, -1))
+                found.append(Deleted(partition, at, None if end < 0 else end))
+        return found
+
+    def _without_deleted(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
+        """The new positions in partitions that are gone with events that were not read."""
+        gone = self._deleted(positions, marks)
+        moved = skip_unread(self._source, self._name, gone)
+        for one in gone:
+            if one.topic in self._source.topics and one.topic not in self._topics:
+                read = f"It was read up to offset {one.position} of {one.partition}."
+                raise SourceError(f"{self._missing(one.topic, self._names())} {read}\n{_CREATE}")
+            if one.end is None:
+                known = self._ends_unknown.get(one.partition, one.position)
+                self._ends_unknown[one.partition] = min(one.position, known)
+        return moved
 
     def _cut_short(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:
         """Where partitions that got another leader hold other events than were read, and from where on."""
@@ -236,22 +324,29 @@ class KafkaClient(SourceClient):
             for partition in topic.partitions
         ]
 
-    def _look(self) -> None:
-        """Ask which topics and partitions there are."""
-        names = list(self._source.topics) or self._matching()
-        if names:
-            futures = self._admin.describe_topics(TopicCollection(names), request_timeout=self.patience)
-            self._topics = {name: self._answer(future, name) for name, future in futures.items()}
-        self._looked_at = time.monotonic()
+    def _look(self, held: Iterable[str] = ()) -> None:
+        """Ask which topics and partitions there are, given the partitions that a table has positions of.
 
-    def _matching(self) -> list[str]:
-        pattern = re.compile(self._source.topic_pattern or "")
-        names = [name for name in self._names() if pattern.fullmatch(name) and not name.startswith("__")]
-        if not names:
+        Topics that were there before may be gone. Those of `held` are asked for by name: a list of all
+        topics lacks those that the user has lost the right to see.
+        """
+        known = {topic_and_number(partition)[0] for partition in (*held, *self.ends_seen)}
+        known = {topic for topic in known if self._source.means(topic)}
+        self._read |= known
+        names = self._source.topics or [name for name in self._names() if self._source.means(name)]
+        if not names and not known:
             raise SourceUnavailable(
-                f"source {self._name}: no topic on {self._source.brokers} matches {pattern.pattern!r} yet."
+                f"source {self._name}: no topic on {self._source.brokers} matches "
+                f"{self._source.topic_pattern!r} yet."
             )
-        return names
+        asked = TopicCollection(sorted({*names, *known}))
+        topics: dict[str, Any] = {}
+        for name, future in self._admin.describe_topics(asked, request_timeout=self.patience).items():
+            with suppress(TopicGone):
+                topics[name] = self._answer(future, name)
+        self._topics = topics
+        self._read |= topics.keys()
+        self._looked_at = time.monotonic()
 
     def _names(self) -> list[str]:
         try:
@@ -267,7 +362,9 @@ class KafkaClient(SourceClient):
             for partition, told in found.items()
             if told.leader_epoch is not None and told.leader_epoch >= 0
         }
-        return {partition: told.offset for partition, told in found.items()}
+        ends = {partition: told.offset for partition, told in found.items()}
+        self.ends_seen |= ends
+        return ends
 
     def _list(self, partitions: Iterable[str], spec: OffsetSpec) -> Offsets:
         return {partition: told.offset for partition, told in self._ask(partitions, spec).items()}
@@ -315,21 +412,27 @@ class KafkaClient(SourceClient):
     def _translated(self, error: Exception, topic: str | None) -> SourceError:
         cause = error.args[0] if error.args and isinstance(error.args[0], KafkaError) else None
         code = cause.code() if cause else None
+        if topic in self._read and code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return TopicGone(
+                f"source {self._name}: topic {topic!r} was deleted, or has moved to another broker"
+            )
         # A topic that the cluster lists has a leader that does not know of a new partition yet.
         if topic and code == KafkaError.UNKNOWN_TOPIC_OR_PART and topic not in (names := self._names()):
-            near = difflib.get_close_matches(topic, names, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            return SourceError(
-                f"source {self._name}: topic {topic!r} does not exist on {self._source.brokers}.{hint}\n"
-                "Create the topic or correct `topics`, then start again."
-            )
+            return SourceError(f"{self._missing(topic, names)}\n{_CREATE}")
         refused = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
         if code in refused:
-            return SourceError(
+            # The right to a topic that was read may come back, as when a token is renewed.
+            kind = SourceUnavailable if self.goes_on or topic in self._read else SourceError
+            return kind(
                 f"source {self._name}: {self._source.brokers} refuses: {cause.str() if cause else error}"
             )
         text = self._last_error or (cause.str() if cause else str(error))
         return SourceUnavailable(f"source {self._name}: {self._source.brokers} does not answer: {text}")
+
+    def _missing(self, topic: str, names: list[str]) -> str:
+        near = difflib.get_close_matches(topic, names, 1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return f"source {self._name}: topic {topic!r} does not exist on {self._source.brokers}.{hint}"
 
     def _remember(self, error: KafkaError) -> None:
         """What the client tells of itself while it is polled."""

@@ -25,6 +25,8 @@ _RENEW_AFTER = 10.0
 never fetch again. The driver has seen that the events are there."""
 _PATIENCE = 60.0
 """Seconds without a single event or any progress after which the task gives the range back."""
+_ANSWER = 10.0
+"""Seconds within which a broker says which offsets a partition has."""
 
 _SETTINGS = {
     "group.id": "lakefeed",
@@ -49,7 +51,6 @@ _SETTINGS = {
 
 # The driver then compares positions with what the brokers hold, and tells of lost events.
 _GONE = (KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE)
-_REFUSED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError._AUTHENTICATION, KafkaError._SSL)
 _PASSING = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE)
 
 TopicAndNumber = tuple[str, int]
@@ -79,6 +80,8 @@ class _Reader:
         self._settings = settings
         self._consumer = self._connect()
         self._strayed = True
+        self._refused: set[TopicAndNumber] = set()
+        """Partitions of this read whose offset the client has once called gone although the broker has it."""
         self._let_go_of: set[TopicAndNumber] = set()
         self._bytes_per_event = float(_FIRST_GUESS)
         self._quiet_since = 0.0
@@ -110,6 +113,7 @@ class _Reader:
         ends = {topic_and_number(span.partition): span.end for span in spans}
         only = spans[0].partition if len(spans) == 1 else None
         sort_out = self._sort_out_one if only else self._sort_out_many
+        self._refused = set()
         self._quiet_since = time.monotonic()
         renewed_at = self._quiet_since
         waiting: list[Message] = []
@@ -121,7 +125,11 @@ class _Reader:
             inside = sort_out(good, ends)
             # After the events: an end that comes with them lies behind them, beyond a transaction's marker.
             if len(good) < len(messages):
+                refused = len(self._refused)
                 self._hear([message for message in messages if message.error() is not None], ends)
+                if len(self._refused) > refused:
+                    self._renew(ends)
+                    renewed_at = time.monotonic()
             if inside:
                 waiting += inside
                 self._quiet_since = time.monotonic()
@@ -219,17 +227,44 @@ class _Reader:
             error = message.error()
             partition = (message.topic(), message.partition())
             where = f"{partition[0]}-{partition[1]}"
+            if message.topic() is not None and partition not in ends:
+                # Of what was fetched ahead after a read before this one; the topic may be gone by now.
+                continue
             if error.code() == KafkaError._PARTITION_EOF:
-                if partition in ends and message.offset() >= ends[partition]:
+                if message.offset() >= ends[partition]:
                     self._stands[partition] = ends[partition]
             elif error.code() in _GONE:
-                raise SourceUnavailable(
-                    f"{where}: offset {self._stands.get(partition)} is gone: {error.str()}"
-                )
-            elif error.fatal() or error.code() in _REFUSED:
+                self._refuse(partition, ends, error.str())
+            elif error.fatal() or error.code() == KafkaError._SSL:
                 raise SourceError(f"{where}: {error.str()}")
             elif error.code() not in _PASSING:
+                # Also a refused login or a missing right: a token may be renewed, a right may come back.
                 raise SourceUnavailable(f"{where}: {error.str()}")
+
+    def _refuse(self, partition: TopicAndNumber, ends: dict[TopicAndNumber, int], reason: str) -> None:
+        """Raise SourceUnavailable if the broker does not have the offset, or the client refuses it again.
+
+        Otherwise, note that a new client is to fetch it: after a change of the leader, a kept client may
+        compare epochs of which the broker knows nothing. Whether the log was truncated, the driver decides
+        before it commits.
+        """
+        offset = self._stands[partition]
+        if offset >= ends[partition]:
+            # The client fetches no more of it.
+            self._strayed = True
+            return
+        where = f"{partition[0]}-{partition[1]}"
+        try:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), _ANSWER)
+        except KafkaException as error:
+            raise SourceUnavailable(f"{where}: {error.args[0].str()}") from error
+        if not low <= offset <= high:
+            raise SourceUnavailable(
+                f"{where}: offset {offset} is gone, the partition has {low} to {high - 1}: {reason}"
+            )
+        if partition in self._refused:
+            raise SourceUnavailable(f"{where}: offset {offset} cannot be fetched: {reason}")
+        self._refused.add(partition)
 
 
 def _chunks(messages: list[Message], size: int, partition: str | None) -> Iterator[KafkaEvents]:

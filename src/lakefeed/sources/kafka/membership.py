@@ -17,17 +17,22 @@ from lakefeed.sources.kafka.source import KafkaSource, partition_name, topic_and
 
 _PATIENCE = 60.0
 _POLL = 0.1
+_TOPICS_EVERY = 5.0
+"""Seconds between two looks for the topics of a pattern, as the driver looks for them."""
+_TOPICS_TIMEOUT = 5.0
 _log = logging.getLogger("lakefeed")
 
 
 class GroupMember(Membership):
     """Holds the membership in a thread of its own, so that a long batch does not cost it.
 
-    Events are fetched by ranges as ever: every partition that is assigned is paused here at once.
+    Events are fetched by ranges as ever: every partition that is assigned is paused here at once. Topics are
+    subscribed to by name: the client's own patterns are POSIX's, which match other topics than those that the
+    driver reads, or none.
     """
 
     def __init__(self, source: KafkaSource, pipeline: str, name: str) -> None:
-        self._name = name
+        self._name, self._source = name, source
         self._group = source.group or f"lakefeed-{pipeline}"
         self._lock = threading.Lock()
         self._own: frozenset[str] = frozenset()
@@ -36,6 +41,8 @@ class GroupMember(Membership):
         self._trouble = ""
         self._failure: Exception | None = None
         self._settled = False
+        self._subscribed: frozenset[str] = frozenset()
+        self._looked_at: float | None = None
         self._assigned, self._closing = threading.Event(), threading.Event()
         settings = {
             **source.settings(),
@@ -48,10 +55,8 @@ class GroupMember(Membership):
         }
         try:
             self._consumer = Consumer({**settings, "log_level": 0})
-            topics = list(source.topics) or [f"^{source.topic_pattern}"]
-            self._consumer.subscribe(
-                topics, on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
-            )
+            if source.topics:
+                self._subscribe(frozenset(source.topics))
         except KafkaException as error:
             raise SourceError(
                 f"source {name}: the client refuses its options: {error.args[0].str()}"
@@ -118,6 +123,8 @@ class GroupMember(Membership):
     def _live(self) -> None:
         try:
             while not self._closing.is_set():
+                if not self._source.topics:
+                    self._look_for_topics()
                 message = self._consumer.poll(_POLL)
                 # All partitions are paused: it can only be an error.
                 if message is not None and (error := message.error()) is not None:
@@ -128,6 +135,30 @@ class GroupMember(Membership):
             self._failure = error
         with suppress(KafkaException, RuntimeError):
             self._consumer.close()
+
+    def _look_for_topics(self) -> None:
+        """Subscribe to the topics that the pattern means, as they come and go."""
+        now = time.monotonic()
+        if self._looked_at is not None and now - self._looked_at < _TOPICS_EVERY:
+            return
+        self._looked_at = now
+        try:
+            topics = self._consumer.list_topics(timeout=_TOPICS_TIMEOUT).topics
+        except KafkaException as error:
+            self._remember(error.args[0])
+            return
+        found = frozenset(topic for topic in topics if self._source.means(topic))
+        if found != self._subscribed:
+            self._subscribe(found)
+
+    def _subscribe(self, topics: frozenset[str]) -> None:
+        self._subscribed = topics
+        if not topics:
+            self._consumer.unsubscribe()
+            return
+        self._consumer.subscribe(
+            sorted(topics), on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke
+        )
 
     def _commit(self) -> None:
         """Commit what has moved, for lag tools; nobody here reads it."""

@@ -176,6 +176,12 @@ class KafkaSource(Source):
             raise
         return member
 
+    def means(self, topic: str) -> bool:
+        """Whether the file means a topic, whether or not the topic exists."""
+        if self.topics:
+            return topic in self.topics
+        return not topic.startswith("__") and bool(re.fullmatch(self.topic_pattern or "", topic))
+
     def known_streams(self) -> tuple[str, ...] | None:
         """The topics, unless there is a pattern for them."""
         return self.topics or None
@@ -250,7 +256,16 @@ class KafkaEvents(Events):
         """How many messages of each partition."""
         if self._partition:
             return {self._partition: len(self._messages if rows is None else rows)}
-        return Counter(partition_name(message.topic(), message.partition()) for message in self._chosen(rows))
+        return Counter(self.partitions(rows).to_pylist())
+
+    def partitions(self, rows: Sequence[int] | None = None) -> pa.Array:
+        """The partition of each message."""
+        chosen = self._chosen(rows)
+        if self._partition:
+            return pa.repeat(pa.scalar(self._partition), len(chosen))
+        return pa.array(
+            [partition_name(message.topic(), message.partition()) for message in chosen], pa.string()
+        )
 
     def _chosen(self, rows: Sequence[int] | None) -> list[Any]:
         return self._messages if rows is None else [self._messages[row] for row in rows]

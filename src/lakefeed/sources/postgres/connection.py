@@ -10,7 +10,7 @@ import psycopg
 from psycopg import conninfo, sql
 
 from lakefeed.errors import SourceError, SourceUnavailable
-from lakefeed.pipeline.secrets import mask_urls
+from lakefeed.pipeline.secrets import Redactor, secret_strings
 from lakefeed.sources.postgres.source import PostgresSource
 
 SESSION = {
@@ -27,10 +27,13 @@ SESSION = {
 _SINCE = {140000: "idle_session_timeout", 170000: "transaction_timeout"}
 """More of them, by the version of the server that has them first."""
 _CONNECT_SECONDS = 10
-_AWAY = ("08", "57P", "53")
-"""Classes of errors that pass: connections, a server that stops or starts, too little of something."""
+_AWAY = ("08", "40", "53", "57")
+"""Classes of errors that pass: connections, conflicts with what a standby replays, too little of something,
+statements that somebody cancels and a server that stops or starts."""
 
 Connection = psycopg.Connection[Any]
+LOCK_SECONDS = 10.0
+"""How long a session waits for a lock that a statement such as DROP TABLE waits for as well."""
 
 
 def connect(source: PostgresSource, **words: Any) -> Connection:
@@ -52,9 +55,11 @@ def connect(source: PostgresSource, **words: Any) -> Connection:
         except psycopg.ProgrammingError:
             # What libpq says has parts of it, which may be those of a password.
             raise SourceError("`connection` of the source, or its options, cannot be parsed") from None
-        if any("@" in host[1:] for host in str(parts.get("host") or "").split(",")):
-            # Of a URI, the rest of a password behind its first @.
-            raise SourceError("`connection` of the source cannot be parsed: write an @ of a password as %40")
+        if any("@" in host[1:] for host in str(parts.get("host") or "").split(",")) or _is_cut(source):
+            # Of a URI, the rest of a password behind its first @ or /.
+            raise SourceError(
+                "`connection` of the source cannot be parsed: write an @ of a password as %40, and a / as %2F"
+            )
         parts.setdefault("connect_timeout", _CONNECT_SECONDS)
         parts.setdefault("application_name", "lakefeed")
         parts.setdefault("keepalives_idle", 30)
@@ -67,6 +72,14 @@ def connect(source: PostgresSource, **words: Any) -> Connection:
         return connection
 
 
+def _is_cut(source: PostgresSource) -> bool:
+    """Whether the password of a URI has a `/`: what is before it was taken for the host and its port."""
+    if "://" not in (source.connection or ""):
+        return False
+    parts = conninfo.conninfo_to_dict(source.connection or "")
+    return "user" not in parts and "@" in str(parts.get("dbname") or "")
+
+
 @contextmanager
 def postgres_errors(source: PostgresSource) -> Iterator[None]:
     """What the server or the network says, in the errors of Lakefeed."""
@@ -75,6 +88,11 @@ def postgres_errors(source: PostgresSource) -> Iterator[None]:
     except psycopg.errors.UndefinedObject as error:
         # A snapshot that nobody holds any more: the batch is planned anew.
         raise SourceUnavailable(_told(source, error)) from error
+    except psycopg.errors.LockNotAvailable as error:
+        raise SourceUnavailable(
+            f"{_told(source, error)}\nAnother statement holds the lock, or waits for it, such as an ALTER "
+            "TABLE or a DROP TABLE; it is tried again when that has ended"
+        ) from error
     except psycopg.ProgrammingError as error:
         raise SourceError(_told(source, error)) from error
     except psycopg.Error as error:
@@ -92,11 +110,19 @@ def _is_refused(text: str) -> bool:
 
 
 def _told(source: PostgresSource, error: psycopg.Error) -> str:
-    lines = [line.strip() for line in mask_urls(str(error)).splitlines() if line.strip()]
+    redactor = Redactor(secret_strings(source.model_dump(include={"connection", "password", "options"})))
+    lines = [line.strip() for line in redactor.redact(str(error)).splitlines() if line.strip()]
     text = "; ".join(lines[:2]) or type(error).__name__
-    if source.password:
-        text = text.replace(source.password, "***")
     return f"Postgres ({where(source)}): {text}"
+
+
+def limit_lock_waits(connection: Connection) -> None:
+    """Let the transaction that was begun give up a lock that it waits for too long.
+
+    A session that copies rows holds a lock of their table for another one: a DROP TABLE between the two
+    would wait for the first, and the second for the DROP TABLE, for ever.
+    """
+    connection.execute(f"SET LOCAL lock_timeout = {round(LOCK_SECONDS * 1000)}".encode())
 
 
 def one_row(connection: Connection, statement: str, values: Sequence[Any] | None = None) -> Any:

@@ -43,10 +43,13 @@ class CopyOut:
         return rows
 
     def _end(self) -> None:
-        """What ends a COPY says whether it came to its end."""
+        """What ends a COPY says whether it came to its end; the connection takes questions again."""
         self._is_done = True
+        error: psycopg.Error | None = None
         while (end := self._pgconn.get_result()) is not None:
             if end.status != pq.ExecStatus.COMMAND_OK:
-                raise psycopg.errors.error_from_result(end)
+                error = error or psycopg.errors.error_from_result(end)
+        if error:
+            raise error
         if self._pgconn.status != pq.ConnStatus.OK:
             raise SourceUnavailable("the connection to Postgres broke while rows were copied")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.events import ORIGIN, Events, Unfit, origin_of
+from lakefeed.events import ORIGIN, Completed, Events, Unfit, origin_of
 from lakefeed.sources.postgres.positions import partition_name
 from lakefeed.sources.postgres.replication.pgoutput import Numbers
 
@@ -38,8 +39,15 @@ class Origins:
     """Of changes: when they were committed, in microseconds since 1970."""
 
 
+Complete = Callable[[Collection[str] | None], Completed]
+"""Asks the server for values that some changes leave out, as `Events.completed` does."""
+
+
 class PostgresEvents(Events):
     """Changes or rows of one table with the same columns."""
+
+    complete: Complete | None = None
+    """Asks for values that changes leave out; None where none does."""
 
     def __init__(
         self,
@@ -47,9 +55,16 @@ class PostgresEvents(Events):
         unfit: Mapping[str, Unfit],
         keys: tuple[str, ...],
         origins: Origins,
+        texts: Mapping[str, pa.StringArray] = MappingProxyType({}),
+        problem: str | None = None,
     ) -> None:
         self.columns, self.unfit, self.key_columns = columns, unfit, keys
         self._origins, self.stream = origins, origins.stream
+        self.texts, self.problem = texts, problem
+
+    def completed(self, columns: Collection[str] | None) -> Completed:
+        """As the server has the rows now."""
+        return Completed(self) if self.complete is None else self.complete(columns)
 
     def origin(self, rows: Sequence[int] | None = None) -> pa.RecordBatch:
         """The table, the ordinal in the transaction, the LSN or number of the row, and the time."""

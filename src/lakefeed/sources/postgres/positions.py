@@ -10,6 +10,8 @@ from urllib.parse import quote, unquote
 
 ALL_ROWS = 1 << 62
 """The position in the rows of a table whose snapshot has been read."""
+AGAIN = 1
+"""The position before a snapshot that replaces the rows of a table."""
 _ROWS = ":rows"
 
 
@@ -20,7 +22,7 @@ def partition_name(stream: str, *, rows: bool = False) -> str:
 
 def stream_of(partition: str) -> str:
     """The table that a partition is of."""
-    return unquote(partition.removesuffix(_ROWS))
+    return unquote(partition.partition(":")[0])
 
 
 def is_rows(partition: str) -> bool:

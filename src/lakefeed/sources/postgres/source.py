@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 from pydantic import BeforeValidator, Field, PrivateAttr, StringConstraints, field_validator, model_validator
 
-from lakefeed.columns.change_columns import POSTGRES, ChangeColumns
+from lakefeed.columns.change_columns import POSTGRES, WHOLE_ROW, ChangeColumns
 from lakefeed.events import Events, OffsetRange, Offsets
 from lakefeed.figures import readable_size
 from lakefeed.pipeline.connectors import FormatField
 from lakefeed.pipeline.options.client_options import Options
+from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.pipeline.section import NAMES, as_list
-from lakefeed.sources import Source, SourceClient
-from lakefeed.sources.postgres.positions import is_rows, partition_name, position_in_words, stream_of
+from lakefeed.sources import Source, SourceClient, SourceRows
+from lakefeed.sources.postgres.positions import (
+    AGAIN,
+    ALL_ROWS,
+    is_rows,
+    partition_name,
+    position_in_words,
+    stream_of,
+)
 from lakefeed.text import counted
 
+BEFORE = "_before"
+"""The column with the row as it was."""
 _LONGEST_NAME = 63
 SlotName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]{1,63}$")]
+ColumnName = Annotated[str, StringConstraints(pattern=r"^[^.]+\.[^.]+\..+$")]
+FiniteColumns = Annotated[
+    dict[Literal["max"], Annotated[tuple[ColumnName, ...], BeforeValidator(as_list), NAMES]],
+    Field(min_length=1),
+]
 TableName = Annotated[str, StringConstraints(pattern=r"^[^.]+\.[^.]+$")]
 _OURS = ("options", "replication", "client_encoding", "dbname", "host", "port", "user", "password")
 
@@ -35,6 +54,8 @@ class PostgresSource(Source):
 
     types_by_stream: ClassVar[bool] = True
     unbounded: ClassVar[bool] = True
+    event_mark_shift: ClassVar[int] = 32
+    answers: ClassVar[bool] = True
     type: Literal["postgres"] = "postgres"
     format: FormatField | None = Field(
         None, description="Not for this source: the tables have columns already."
@@ -64,6 +85,12 @@ class PostgresSource(Source):
         "tables of the publication.",
         examples=[["public.orders", "public.customers"], "public.*"],
     )
+    exclude: Annotated[tuple[TableName, ...], BeforeValidator(as_list), NAMES] = Field(
+        (),
+        description="Tables that are left out, as `schema.table`; `*` and `?` are wild cards. The partitions "
+        "of a table are left out with it.",
+        examples=[["public.tmp_*"]],
+    )
     publication: str | None = Field(
         None,
         min_length=1,
@@ -74,9 +101,15 @@ class PostgresSource(Source):
     )
     slot: SlotName | None = Field(
         None,
-        description="The logical replication slot, made if it is missing. Left out: named like the "
-        "publication.",
+        description="The logical replication slot, made if it is missing. Left out: named after pipeline and "
+        "source, `lakefeed_<pipeline>_<source>`.",
         examples=["lakefeed_shop"],
+    )
+    before: bool = Field(
+        False,
+        description="Add `_before` to the changes: the row as it was before an update or a deletion, as a "
+        "struct. Postgres sends it for tables with `REPLICA IDENTITY FULL`; for others it is null. Tables "
+        "with `mode: upsert` or `history` leave it out.",
     )
     snapshot: Literal["initial", "never", "only"] = Field(
         "initial",
@@ -96,8 +129,29 @@ class PostgresSource(Source):
         "stops and says since when, `snapshot` makes a new slot and reads the rows anew; a table with "
         "`mode: append` then holds rows of both snapshots, and changes between them are missing in it.",
     )
+    on_recreate: Literal["fail", "snapshot"] = Field(
+        "fail",
+        description="What to do with a table that was dropped and recreated, got the name of another one, or "
+        "was taken out of the publication and added again: `fail` stops reading this table alone, `snapshot` "
+        "replaces its rows by those of the new one; a table with `mode: append` gets a `truncate` and the "
+        "rows.",
+    )
+
+    infinity: Literal["refuse", "max"] | FiniteColumns = Field(
+        "refuse",
+        description="What an infinite date or timestamp becomes, which no column of Delta holds: `refuse` "
+        "leaves it to `evolve` of the table, as any value that does not fit; `max` makes `infinity` the last "
+        "day of the year 9999 and `-infinity` the first of the year 1, but in columns of the key, where two "
+        "keys would become one; `{max: [COLUMNS]}` does so for these columns, as `schema.table.column`, `*` "
+        "and `?` being wild cards, and refuses it in others.",
+        examples=["max", {"max": ["public.orders.due"]}],
+    )
 
     _again: dict[str, int] = PrivateAttr(default_factory=dict)
+    _warned: set[str] = PrivateAttr(default_factory=set)
+    _kept: dict[str, object] = PrivateAttr(default_factory=dict)
+    _by_whole_rows: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = PrivateAttr(default=())
+    """The `streams` and the `exclude` of each table with `keys: all`."""
 
     @field_validator("format")
     @classmethod
@@ -121,12 +175,64 @@ class PostgresSource(Source):
             raise ValueError("give connection, or host, database and user")
         if not self.tables and not self.publication:
             raise ValueError("give tables, or the publication that has them")
+        for name in self.tables:
+            if name in self.exclude or (not is_pattern(name) and matches(name, self.exclude)):
+                raise ValueError(
+                    f"{name} is in `tables` and left out by `exclude`; remove it from one of them"
+                )
+        if self.on_recreate == "snapshot" and self.snapshot == "never":
+            raise ValueError("`on_recreate: snapshot` reads rows, and `snapshot: never` reads none")
         return self
+
+    @property
+    def brings_whole_rows(self) -> bool:
+        """With `REPLICA IDENTITY FULL`, changes have the row as it was."""
+        return True
+
+    def within(self, pipeline: Pipeline, name: str) -> Self:
+        """With the streams whose changes name their row by all columns."""
+        tables = (one for one in pipeline.tables.values() if name in one.from_ and one.keys == WHOLE_ROW)
+        by_whole_rows = tuple((one.streams, one.exclude) for one in tables)
+        if by_whole_rows == self._by_whole_rows:
+            return self
+        found = self.model_copy()
+        found._by_whole_rows = by_whole_rows
+        return found
+
+    def has_whole_rows(self, stream: str) -> bool:
+        """Whether changes of a stream name their row by all columns, for a table with `keys: all`."""
+        return any(
+            (not streams or matches(stream, streams)) and not matches(stream, exclude)
+            for streams, exclude in self._by_whole_rows
+        )
+
+    def event_name(self, name: str) -> str:
+        """The name of a column in events."""
+        from lakefeed.sources.postgres.values.column_names import event_name
+
+        return event_name(name)
+
+    @property
+    def finite(self) -> tuple[str, ...]:
+        """The columns whose infinite values become finite, as patterns of `schema.table.column`."""
+        if isinstance(self.infinity, str):
+            return ("*",) if self.infinity == "max" else ()
+        return self.infinity["max"]
+
+    def row_again(self, row: bytes, columns: pa.Schema, origin: Mapping[str, Any]) -> bytes:
+        """A row of a dead letter, with the days that `infinity` asks for today, and texts of the server."""
+        from lakefeed.sources.postgres.values.finite import is_finite
+        from lakefeed.sources.postgres.values.letter_rows import row_again
+
+        texts = {one["key"]: one["value"].decode() for one in origin["headers"] or ()}
+        keys = () if origin["key"] is None else tuple(json.loads(origin["key"]))
+        finite = partial(is_finite, origin["stream"], keys=keys, patterns=self.finite)
+        return row_again(row, columns, texts, finite)
 
     @property
     def change_columns(self) -> ChangeColumns:
         """An event is a change of a row."""
-        return POSTGRES
+        return replace(POSTGRES, logged=(BEFORE,)) if self.before else POSTGRES
 
     @property
     def ends(self) -> bool:
@@ -139,11 +245,43 @@ class PostgresSource(Source):
 
         return PostgresClient(self, pipeline, name)
 
+    def rows_now(self, pipeline: str, name: str, streams: Sequence[str]) -> SourceRows:
+        """The rows under one snapshot of the server."""
+        from lakefeed.sources.postgres.rows_now import PostgresRows
+
+        return PostgresRows(self, pipeline, name, streams)
+
     def reading_anew(self, streams: Sequence[str], now: int) -> PostgresSource:
         """The same source, where tables that have read no further than an LSN begin with a new snapshot."""
         copy = self.model_copy()
         copy._again = dict.fromkeys(streams, now)
         return copy
+
+    @property
+    def kept(self) -> dict[str, object]:
+        """What the clients of the source leave to each other, on the driver."""
+        return self._kept
+
+    @property
+    def warned(self) -> set[str]:
+        """Warnings that were logged: each once, however often a run connects."""
+        return self._warned
+
+    def replaces_rows(self, span: OffsetRange) -> bool:
+        """Those of a second snapshot do."""
+        return is_rows(span.partition) and span.start == AGAIN
+
+    def has_all_rows(self, span: OffsetRange) -> bool:
+        """A large table is read in several batches."""
+        return self.replaces_rows(span) and span.end >= ALL_ROWS
+
+    def outdated_marks(
+        self, held: Mapping[str, int], now: Mapping[str, int], starts: Offsets, *, is_copy: bool
+    ) -> dict[str, int]:
+        """Those of names and values that only a snapshot brings."""
+        from lakefeed.sources.postgres.checks.marks import outdated_marks
+
+        return outdated_marks(held, now, starts, is_copy=is_copy)
 
     def is_read_anew(self, stream: str, at: int) -> bool:
         """Whether a table at an LSN begins with a new snapshot."""
@@ -155,21 +293,19 @@ class PostgresSource(Source):
         return max(self._again.values(), default=0)
 
     def named(self, pipeline: str, name: str) -> tuple[str, str]:
-        """The names of publication and slot."""
-        plain = re.sub(r"[^a-z0-9_]", "_", f"lakefeed_{pipeline}_{name}".lower())[:_LONGEST_NAME]
-        publication = self.publication or plain
-        return publication, self.slot or re.sub(r"[^a-z0-9_]", "_", publication.lower())
+        """The names of publication and slot, unless another source has them: see `settled_names`."""
+        plain = plain_name(f"lakefeed_{pipeline}_{name}")
+        return self.publication or plain, self.slot or plain
 
     def reads_slot(self) -> tuple[str, Hashable] | None:
-        """The slot, where the file names it or the publication; names that are made differ by source."""
-        if self.snapshot == "only" or not (self.slot or self.publication):
+        """The slot, where the file names it; names that are made differ by source."""
+        if self.snapshot == "only" or not self.slot:
             return None
-        _, slot = self.named("", "")
-        return slot, (self.connection, self.host, self.port, self.database)
+        return self.slot, (self.connection, self.host, self.port, self.database)
 
     def known_streams(self) -> tuple[str, ...] | None:
         """The tables, unless there is a wild card among them."""
-        if not self.tables or any(sign in name for name in self.tables for sign in "*?["):
+        if not self.tables or any(map(is_pattern, self.tables)):
             return None
         return self.tables
 
@@ -186,9 +322,11 @@ class PostgresSource(Source):
         return stream_of(partition)
 
     def shown(self, origin: pa.RecordBatch, pipeline: str, name: str) -> pa.RecordBatch:
-        """Without the key of the row, which only a dead letter has."""
-        at = origin.schema.get_field_index("key")
-        return origin.set_column(at, origin.schema.field(at), pa.nulls(len(origin), pa.binary()))
+        """Without the key of the row and its texts, which only a dead letter has."""
+        for name in ("key", "headers"):
+            at = origin.schema.get_field_index(name)
+            origin = origin.set_column(at, name, pa.nulls(len(origin), origin.schema.field(at).type))
+        return origin
 
     def describe_offset(self, offset: int) -> str | None:
         """`0/16B3748`."""
@@ -206,3 +344,18 @@ class PostgresSource(Source):
         from lakefeed.sources.postgres.read import read
 
         return read(self, ranges)
+
+
+def plain_name(text: str) -> str:
+    """A text as the name of a slot, for which Postgres takes few characters."""
+    return re.sub(r"[^a-z0-9_]", "_", text.lower())[:_LONGEST_NAME]
+
+
+def is_pattern(name: str) -> bool:
+    """Whether a name of the file has wild cards."""
+    return any(sign in name for sign in "*?[")
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Whether one of the patterns means a table."""
+    return any(fnmatchcase(name, one) for one in patterns)

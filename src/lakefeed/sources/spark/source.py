@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -26,6 +26,7 @@ class SparkSource(Source):
     as Spark's checkpoint is kept: a table that knows another one is not fed.
     """
 
+    event_marks: ClassVar[tuple[str, ...] | None] = ()
     type: Literal["spark"] = "spark"
     format: str = Field(  # type: ignore[assignment]
         min_length=1,

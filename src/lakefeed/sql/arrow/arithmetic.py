@@ -28,6 +28,9 @@ from lakefeed.sql.arrow.value import (
 )
 from lakefeed.sql.expression import Call
 
+_ROUNDED_FROM = 34
+"""Digits to which Spark rounds a decimal whose sign it changes."""
+
 
 def _tried(call: Call, value: Value, before: Errors) -> Value:
     """What a `try_` function gives: null where it would throw; errors of its arguments stay."""
@@ -168,6 +171,8 @@ def _only_numbers(call: Call) -> str | None:
     if call.option("failOnError") is False:
         return f"{call.name} without ANSI"
     kind = call.given[0].type
+    if pa.types.is_decimal(kind) and kind.precision > _ROUNDED_FROM:
+        return f"{call.name} of decimals with more than {_ROUNDED_FROM} digits"
     return None if _is_number(kind) or pa.types.is_decimal(kind) else call.name
 
 
@@ -184,6 +189,7 @@ def _ansi(limits: Callable[[Call], str | None]) -> Callable[[Call], str | None]:
 
 _EXACT = "decimals while the result has at most 38 digits"
 _NOT_DECIMAL = "not decimals"
+_SHORT = "decimals of at most 34 digits"
 FUNCTIONS = {
     "Add": Function("+, try_add", _kernel(pc.add, pc.add_checked, operator.add), _ansi(_exact_sum), _EXACT),
     "Subtract": Function(
@@ -201,8 +207,8 @@ FUNCTIONS = {
     "Divide": Function("/, try_divide", _divide, _ansi(_no_decimals), _NOT_DECIMAL),
     "IntegralDivide": Function("div", _integral_divide, _ansi(_no_decimals), _NOT_DECIMAL),
     "Remainder": Function("%, mod, try_mod", _remainder, _ansi(_no_decimals), _NOT_DECIMAL),
-    "UnaryMinus": Function("unary -, negative", _unary(pc.negate, pc.negate_checked), _only_numbers),
-    "Abs": Function("abs", _unary(pc.abs, pc.abs_checked), _only_numbers),
+    "UnaryMinus": Function("unary -, negative", _unary(pc.negate, pc.negate_checked), _only_numbers, _SHORT),
+    "Abs": Function("abs", _unary(pc.abs, pc.abs_checked), _only_numbers, _SHORT),
     "BitwiseAnd": Function("&", of_two(pc.bit_wise_and)),
     "BitwiseOr": Function("|", of_two(pc.bit_wise_or)),
     "BitwiseXor": Function("^", of_two(pc.bit_wise_xor)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
+from decimal import ROUND_DOWN, ROUND_HALF_UP, Context, Decimal
 from typing import TypeAlias
 
 import numpy as np
@@ -14,16 +14,22 @@ from lakefeed.columns.column_types import TIMESTAMP, type_text
 from lakefeed.sql.arrow import reasons
 from lakefeed.sql.arrow.dates import DAY, SECOND
 from lakefeed.sql.arrow.parsing import PARSERS
-from lakefeed.sql.arrow.value import Errors, Function, Value, column_of, failing, flags, numbers, typed
+from lakefeed.sql.arrow.value import Error, Function, Value, column_of, failing, flags, numbers, typed
 from lakefeed.sql.expression import Call
 
 _Cast: TypeAlias = Callable[[pa.Array, pa.DataType], Value]
+_WIDEST = 76
+_LONG_DIGITS = 18
+"""Digits up to which Spark holds a decimal as a long."""
+_EXACTLY = Context(prec=_WIDEST)
 
 
 def _cast(call: Call, values: Sequence[Value], rows: int) -> Value:
     column, before = values[0].column(rows), values[0].errors
     made = _way(column.type, call.type)(column, call.type)  # type: ignore[misc]
-    errors: Errors = {} if call.option("mode") == "TRY" else made.errors
+    errors = made.errors
+    if call.option("mode") == "TRY":
+        errors = {row: error for row, error in errors.items() if error == reasons.integer_too_large()}
     return Value(made.data, {**errors, **before})
 
 
@@ -48,7 +54,11 @@ def _not_zero(column: pa.Array, kind: pa.DataType) -> Value:
 
 
 def _float_to_int(column: pa.Array, kind: pa.DataType) -> Value:
-    """The fraction is cut off; what lies beyond the limits, or is no number, throws."""
+    return _cut_off(column, kind, reasons.cast_overflow(column, kind))
+
+
+def _cut_off(column: pa.Array, kind: pa.DataType, reason: Callable[[int], Error]) -> Value:
+    """Floats without their fractions; a float outside of the limits, or that is no number, throws."""
     found = numbers(column, pa.float64())
     # Spark compares with the limits as floats: 2^63 is let through for a long, and becomes the largest.
     limits = np.iinfo(kind.to_pandas_dtype())
@@ -58,7 +68,7 @@ def _float_to_int(column: pa.Array, kind: pa.DataType) -> Value:
     with np.errstate(invalid="ignore"):
         made = np.where(inside >= float(2**63), limits.max, np.trunc(inside).astype(np.int64))
     result = column_of(made.astype(kind.to_pandas_dtype()), valid, kind, kind)
-    return failing(result, failed & valid, {}, reasons.cast_overflow(column, kind))
+    return failing(result, failed & valid, {}, reason)
 
 
 def _int_to_decimal(column: pa.Array, kind: pa.DataType) -> Value:
@@ -70,10 +80,7 @@ def _decimal(column: pa.Array, kind: pa.DataType) -> Value:
     source, whole = column.type, kind.precision - kind.scale
     if kind.scale >= source.scale and whole >= source.precision - source.scale:
         return Value(column.cast(kind))
-    wide = column.cast(pa.decimal256(76, source.scale))
-    if kind.scale < source.scale:
-        wide = pc.round(wide, ndigits=kind.scale, round_mode="half_towards_infinity")
-    wide = wide.cast(pa.decimal256(76, kind.scale))
+    wide = _rescaled(column, kind.scale, "half_towards_infinity", ROUND_HALF_UP)
     failed = flags(pc.greater_equal(pc.abs(wide), pa.scalar(Decimal(10**whole), wide.type)))
     inside = pc.if_else(pa.array(failed), pa.scalar(None, wide.type), wide)
     return failing(
@@ -81,8 +88,31 @@ def _decimal(column: pa.Array, kind: pa.DataType) -> Value:
     )
 
 
+def _rescaled(column: pa.Array, scale: int, arrow_mode: str, python_mode: str) -> pa.Array:
+    """Decimals with another number of digits after the point, in the widest type.
+
+    Arrow divides decimals of more than 64 bits wrongly at times (docs/facts.md); Python rounds those.
+    """
+    wide, kind = column.cast(pa.decimal256(_WIDEST, column.type.scale)), pa.decimal256(_WIDEST, scale)
+    if scale >= column.type.scale:
+        return wide.cast(kind)
+    least = pa.scalar(Decimal(1).scaleb(_LONG_DIGITS - column.type.scale), wide.type)
+    large = flags(pc.greater_equal(pc.abs(wide), least))
+    small = pc.if_else(pa.array(large), pa.scalar(None, wide.type), wide)
+    rescaled = pc.round(small, ndigits=scale, round_mode=arrow_mode).cast(kind)
+    if not large.any():
+        return rescaled
+    unit = Decimal(1).scaleb(-scale)
+    rounded = [one.as_py().quantize(unit, python_mode, _EXACTLY) for one in column.filter(pa.array(large))]
+    return pc.replace_with_mask(rescaled, pa.array(large), pa.array(rounded, kind))
+
+
 def _decimal_to_int(column: pa.Array, kind: pa.DataType) -> Value:
-    wide = pc.trunc(column.cast(pa.decimal256(76, column.type.scale)))
+    if column.type.precision > _LONG_DIGITS and kind != pa.int64():
+        # Spark takes the way by a double here: 0.999999999999999999 becomes 1.
+        floats = _decimal_to_float(column, pa.float64()).data
+        return _cut_off(floats, kind, reasons.cast_overflow(column, kind))
+    wide = _rescaled(column, 0, "towards_zero", ROUND_DOWN)
     limits = np.iinfo(kind.to_pandas_dtype())
     low, high = (pa.scalar(Decimal(int(one)), wide.type) for one in (limits.min, limits.max))
     failed = flags(pc.or_(pc.greater(wide, high), pc.less(wide, low)))

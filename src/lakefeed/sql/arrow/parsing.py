@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from decimal import ROUND_HALF_UP, Context, Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -17,28 +18,41 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.column_types import LARGEST_PRECISION
 from lakefeed.sql.arrow import reasons
 from lakefeed.sql.arrow.value import Error, Value, flags
 
-# What Spark cuts off at both ends: blanks and control characters.
-_BLANKS = "".join(map(chr, [*range(0x21), 0x7F]))
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+"""What Java's `trim` cuts off at both ends: everything up to the blank."""
+_BLANKS = _JAVA_BLANKS + "\x7f"
+"""What Spark cuts off by its own rules: blanks and control characters."""
 _PLAIN_INT = r"^-?[0-9]{1,18}$"
 _PLAIN_FLOAT = r"^-?[0-9]{1,17}(\.[0-9]{1,17})?$"
 _PLAIN_BOOLEAN = "^(true|false)$"
 _PLAIN_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _INT = re.compile(r"[+-]?[0-9]+")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?")
-_DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_HEX_FLOAT = re.compile(
+    r"([+-]?)0[xX](?=\.?[0-9a-fA-F])([0-9a-fA-F]*)\.?([0-9a-fA-F]*)[pP]([+-]?[0-9]+)[dDfF]?"
+)
+# Java takes the digits of every script, but none that needs two of its characters.
+_DECIMAL = re.compile(r"([+-]?)(?=\.?\d)(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?")
 _DATE = re.compile(r"([+-]?)([0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
-_EXACTLY = Context(prec=200)
+_LONGEST_EXPONENT = 10
+"""Digits of an exponent that Java reads, leading zeros aside."""
+_LARGEST_POWER = 2**29
+"""The largest power of ten that Java computes, and Spark needs to round a number with as many decimals."""
+
+
+class _Thrown(Exception):
+    """Spark throws for the text."""
+
+    def __init__(self, error: Error) -> None:
+        self.error = error
 
 
 class _Malformed(Exception):
     """The text is none of the type."""
-
-
-class _OutOfRange(Exception):
-    """The number has too many digits for the decimal."""
 
 
 def _parsed(column: pa.Array, kind: pa.DataType, plain: str, one: Callable[[str, pa.DataType], Any]) -> Value:
@@ -79,8 +93,8 @@ def _one_by_one(
             value = one(text, kind)
         except _Malformed:
             errors[row] = reasons.malformed(text, kind)
-        except _OutOfRange as error:
-            errors[row] = reasons.out_of_range(error, kind)
+        except _Thrown as thrown:
+            errors[row] = thrown.error
         values.append(value)
     return values, errors
 
@@ -97,17 +111,44 @@ def _int(text: str, kind: pa.DataType) -> int:
 
 
 def _float(text: str, kind: pa.DataType) -> float:
-    # Java cuts off everything up to the blank, and no other character.
-    trimmed = text.strip("".join(map(chr, range(0x21))))
+    trimmed = text.strip(_JAVA_BLANKS)
     number = trimmed.rstrip("dDfF") if _FLOAT.fullmatch(trimmed) else None
     if number is not None:
         # Arrow rounds to the type at once; by way of a double it would be rounded twice.
         read: float = pa.scalar(number.lstrip("+")).cast(kind).as_py()
         return read
+    if parts := _HEX_FLOAT.fullmatch(trimmed):
+        return _hexadecimal(parts, kind)
     special = _SPECIAL.get(trimmed.lower())
     if special is not None:
         return special
+    if trimmed in ("+NaN", "-NaN"):
+        return math.nan
     raise _Malformed
+
+
+def _hexadecimal(parts: re.Match[str], kind: pa.DataType) -> float:
+    """A number such as `0x1.8p1`, rounded once."""
+    sign, whole, fraction, power = parts.groups()
+    digits = int(whole + fraction, 16)
+    # No text is long enough to bring a number with a larger exponent back among the floats.
+    exponent = int(power.lstrip("+-").lstrip("0")[:15] or "0") * (-1 if power.startswith("-") else 1)
+    exponent -= 4 * len(fraction)
+    # What is beyond the digits of a float decides only how the last one is rounded: one bit holds it.
+    surplus = max(0, digits.bit_length() - 50 if kind == pa.float32() else digits.bit_length() - 64)
+    rest = digits & ((1 << surplus) - 1)
+    digits, exponent = digits >> surplus | bool(rest), exponent + surplus
+    value = 0.0
+    if digits and digits.bit_length() + exponent > 1100:
+        value = math.inf
+    elif digits.bit_length() + exponent > -1200:
+        try:
+            value = float(Fraction(digits) * Fraction(2) ** exponent)
+        except OverflowError:
+            value = math.inf
+    with np.errstate(over="ignore"):
+        value = float(np.float32(value)) if kind == pa.float32() else value
+    return -value if sign == "-" else value
 
 
 _SPECIAL = {
@@ -154,19 +195,41 @@ def _to_decimal(column: pa.Array, kind: pa.DataType) -> Value:
 
 
 def _decimal(text: str, kind: pa.DataType) -> Decimal:
-    trimmed = text.strip(_BLANKS)
-    if not _DECIMAL.fullmatch(trimmed):
+    """A decimal of any length and exponent; never computes with more digits than the text has."""
+    trimmed = text.strip(_JAVA_BLANKS)
+    parts = _DECIMAL.fullmatch(trimmed)
+    if not parts or max(trimmed) > "\uffff":
         raise _Malformed
-    try:
-        value = Decimal(trimmed)
-        if value.adjusted() >= kind.precision - kind.scale and value:
-            raise _OutOfRange(f"{value:f}")
-        rounded = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, _EXACTLY)
-    except InvalidOperation:
-        raise _Malformed from None
+    sign, whole, fraction, power = parts.groups()
+    digits = Decimal(f"{sign}{whole}{fraction}")
+    scale = len(fraction) - _exponent(power or "0")
+    if not -(2**31) <= scale < 2**31:
+        raise _Malformed
+    before_point = len(digits.as_tuple().digits) - scale
+    if LARGEST_PRECISION < before_point < 2**31:
+        raise _Thrown(reasons.too_many_digits(text))
+    if digits and not -_LARGEST_POWER < scale - kind.scale < _LARGEST_POWER:
+        raise _Thrown(reasons.integer_too_large())
+    if before_point < -kind.scale or not digits:
+        return Decimal(0)
+    length = len(whole) + len(fraction) + 2 * LARGEST_PRECISION
+    exact = Context(prec=length, Emin=-length, Emax=length)
+    value = digits.scaleb(-scale, exact)
+    rounded = value.quantize(Decimal(1).scaleb(-kind.scale), ROUND_HALF_UP, exact)
     if rounded and rounded.adjusted() >= kind.precision - kind.scale:
-        raise _OutOfRange(f"{value:f}")
+        raise _Thrown(reasons.out_of_range(f"{value:f}", kind))
     return rounded
+
+
+def _exponent(text: str) -> int:
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text.removeprefix("+"))
+    # The zeros are those of any script.
+    zeros = next((at for at, digit in enumerate(digits) if int(digit)), len(digits))
+    digits = digits[min(zeros, max(0, len(digits) - _LONGEST_EXPONENT)) :]
+    value = int(sign + digits) if len(digits) <= _LONGEST_EXPONENT else 2**31
+    if not -(2**31) <= value < 2**31:
+        raise _Malformed
+    return value
 
 
 PARSERS: dict[str, Callable[[pa.Array, pa.DataType], Value]] = {

@@ -110,6 +110,19 @@ def out_of_range(value: Any, kind: pa.DataType) -> Error:
     )
 
 
+def too_many_digits(text: str) -> Error:
+    """A text with more digits before the point than any decimal has."""
+    return (
+        "NUMERIC_OUT_OF_SUPPORTED_RANGE",
+        f"The value {text} cannot be interpreted as a numeric since it has more than 38 digits.",
+    )
+
+
+def integer_too_large() -> Error:
+    """A text with more decimals than Java can round; Java's own words, as Spark has none for it."""
+    return "ARITHMETIC_OVERFLOW", "BigInteger would overflow supported range"
+
+
 def type_name(kind: pa.DataType) -> str:
     """A type as Spark's sentences have it."""
     if pa.types.is_decimal(kind):

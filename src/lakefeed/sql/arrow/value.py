@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.repeated import repeated
 from lakefeed.sql.expression import Call
 
 Error: TypeAlias = tuple[str, str]
@@ -35,7 +36,7 @@ class Value:
 
     def column(self, rows: int) -> pa.Array:
         """The values as a column."""
-        return pa.repeat(self.data, rows) if self.constant else self.data
+        return repeated(self.data, rows) if self.constant else self.data
 
     def given(self, rows: int) -> Flags:
         """Which rows are not null."""

@@ -126,7 +126,8 @@ def describe(table: LakeTable, filters: Sequence[str] = ()) -> Description:
 def history(table: LakeTable, limit: int | None = None) -> list[Commit]:
     """The last versions whose entries are still there, newest first."""
     with store_errors(table.path):
-        return [_commit(table, info) for info in table.delta.history(limit)]
+        found = (_commit(table, info) for info in table.delta.history(limit))
+        return [commit for commit in found if commit is not None]
 
 
 def instant(milliseconds: int | None) -> str | None:
@@ -137,8 +138,13 @@ def instant(milliseconds: int | None) -> str | None:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _commit(table: LakeTable, info: Mapping[str, Any]) -> Commit:
-    entry, commit_info = read_entry(table.store, info["version"]), commit_info_of(info)
+def _commit(table: LakeTable, info: Mapping[str, Any]) -> Commit | None:
+    """One version; None where its entry was cleaned up meanwhile."""
+    try:
+        entry = read_entry(table.store, info["version"])
+    except FileNotFoundError:
+        return None
+    commit_info = commit_info_of(info)
     metrics = info.get("operationMetrics")
     metrics = metrics if isinstance(metrics, dict) else {}
     added, removed = _moved(entry, metrics)
@@ -146,6 +152,9 @@ def _commit(table: LakeTable, info: Mapping[str, Any]) -> Commit:
         # What changes by key have left alone is copied with the rest, and counted apart.
         added = int(commit_info["rows"]) - int(commit_info["copied"])
         removed = int(commit_info["touched"]) - added
+    elif "reloaded" in commit_info:
+        # Rows beside those of the file are written again with the new ones.
+        added, removed = int(commit_info["rows"]), int(commit_info["reloaded"]["rows"])
     elif removed is None and _is_whole(entry, commit_info):
         gone = _rows_gone(table, entry)
         added, removed = _less_kept(row_count(entry.adds), gone, metrics.get("num_added_rows"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.table import commit_info_of
 
@@ -38,10 +37,13 @@ def merged_counts(one: Counts, other: Counts) -> dict[str, dict[str, int]]:
 
 def shaped_by(log: Log) -> Shaped:
     """Add up what the entries of a log say, as far as they are there."""
-    versions = list(log.versions)[-_LOOKED_AT:]
-    found = Shaped(versions[0] if versions else 0)
-    for version in versions:
-        commit_info = commit_info_of(read_entry(log.store, version, positions_only=True).info)
+    entries = list(log.newest_entries(_LOOKED_AT))
+    found = Shaped(entries[0].version if entries else 0)
+    for entry in entries:
+        commit_info = commit_info_of(entry.info)
+        if commit_info.get("kind") == "rebuild":
+            # Every row was made again, and the commit counts what the new rows left out.
+            found = Shaped(entry.version)
         filtered = commit_info.get("filtered") or 0
         found.filtered += sum(filtered.values()) if isinstance(filtered, dict) else int(filtered)
         expectations = commit_info.get("expectations") or {}

@@ -15,12 +15,12 @@ def spark_beside(table: LakeTable) -> str | None:
     if not is_overwritable(table.store):
         return None
     log = table.log()
-    for version in sorted(log.versions, reverse=True)[:_LOOKED_AT]:
-        engine = str(log.entry(version).info.get("engineInfo", ""))
-        if engine.startswith(_SPARK) and not made_conditionally(table.store, entry_name(version)):
+    for entry in reversed(list(log.newest_entries(_LOOKED_AT))):
+        engine = str(entry.info.get("engineInfo", ""))
+        if engine.startswith(_SPARK) and not made_conditionally(table.store, entry_name(entry.version)):
             return (
-                f"version {version} is of {engine}, and on S3 Spark's Delta may overwrite commits of others: "
-                "give it the log store lakefeed.ConditionalLogStore, or let it write only while no pipeline "
-                "does, or let both use one lock table (AWS_S3_LOCKING_PROVIDER)"
+                f"version {entry.version} is of {engine}, and on S3 Spark's Delta may overwrite commits of "
+                "others: give it the log store lakefeed.ConditionalLogStore, or let it write only while no "
+                "pipeline does, or let both use one lock table (AWS_S3_LOCKING_PROVIDER)"
             )
     return None

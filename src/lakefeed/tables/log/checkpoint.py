@@ -12,7 +12,9 @@ import orjson
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefeed.stores import parallel_map
 from lakefeed.tables.log.entry import LOG, read_entry
+from lakefeed.tables.log.parsed_stats import PARSED, instants, lacks_text, stats_text
 
 _NAME = re.compile(r"(\d{20})\.checkpoint(?:\.\d+\.(\d+)|\.[0-9a-fA-F-]{36})?\.(?:parquet|json)")
 _IN_SIDECARS = {"add", "remove"}
@@ -85,8 +87,9 @@ def read_transactions(store: pafs.FileSystem, version: int) -> dict[str, int]:
     checkpoint = checkpoint_before(store, version)
     for _, action in checkpoint.actions(store, "txn") if checkpoint else ():
         found[action["appId"]] = action["version"]
-    for number in range(checkpoint.version + 1 if checkpoint else 0, version + 1):
-        found.update(read_entry(store, number, positions_only=True).transactions)
+    versions = range(checkpoint.version + 1 if checkpoint else 0, version + 1)
+    for entry in parallel_map(store, lambda at: read_entry(store, at, positions_only=True), versions):
+        found.update(entry.transactions)
     return found
 
 
@@ -122,9 +125,14 @@ def _read(store: pafs.FileSystem, path: str, kinds: Iterable[str]) -> Iterator[t
         return
     columns = [column for kind in wanted for column in _COLUMNS.get(kind, [kind])]
     with store.open_input_file(path) as stream:
-        for batch in pq.ParquetFile(stream).iter_batches(columns=columns):
+        file = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
+        parsed = "add" in wanted and lacks_text(file)
+        utc = instants(file) if parsed else ()
+        for batch in file.iter_batches(columns=[*columns, PARSED] if parsed else columns):
             for kind in batch.schema.names:
                 # Maps as dictionaries take ten times as long, which only the one with properties is worth.
                 maps = "lossy" if kind == "metaData" else None
                 for action in batch.column(kind).drop_null().to_pylist(maps_as_pydicts=maps):
+                    if (stats := action.pop("stats_parsed", None)) and not action.get("stats"):
+                        action["stats"] = stats_text(stats, utc)
                     yield kind, action

@@ -10,12 +10,23 @@ from typing import Any
 import orjson
 import pyarrow.fs as pafs
 
-from lakefeed.errors import TableError
+from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.stores import store_path
 from lakefeed.tables.log.data_file import DataFile
 
 LOG = "_delta_log"
 _FILES = (b'{"add"', b'{"remove"', b'{"cdc"')
+
+
+class Cleaned(StoreUnavailable):
+    """An entry that is no longer in the log: another process has cleaned the log since it was listed."""
+
+    def __init__(self, store: pafs.FileSystem, version: int) -> None:
+        super().__init__(
+            f"{store_path(store)}: the log no longer has version {version}: it was cleaned up meanwhile.\n"
+            "Nothing is damaged, and a run tries it again; repeat a command."
+        )
+        self.version = version
 
 
 class DamagedEntry(TableError):

@@ -11,14 +11,14 @@ from pathlib import Path
 import pyarrow.fs as pafs
 
 from lakefeed.columns.staged import FOLDER
-from lakefeed.stores import local_folder, store_errors, store_path
+from lakefeed.stores import local_folder, paged_objects, store_errors, store_path
 from lakefeed.tables.log.entry import LOG
 
 CHANGES = "_change_data"
 _VECTOR = re.compile(r"deletion_vector_[0-9a-f-]{36}\.bin")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ListedFile:
     """A file in the store. `path` is relative to the table."""
 
@@ -95,16 +95,15 @@ def _walk(root: Path, found: Listing) -> Iterator[ListedFile]:
 
 
 def _list(store: pafs.FileSystem, found: Listing) -> Iterator[ListedFile]:
-    infos = [
-        info
-        for info in store.get_file_info(pafs.FileSelector("", recursive=True))
-        if info.type == pafs.FileType.File
-    ]
-    nested = {info.path.split(f"/{LOG}/")[0] for info in infos if f"/{LOG}/" in info.path}
+    files, nested = [], set()
+    for path, size, modified, _ in paged_objects(store):
+        if f"/{LOG}/" in path:
+            nested.add(path.split(f"/{LOG}/")[0])
+        else:
+            files.append(ListedFile(path, size, modified // 1000))
     found.nested.extend(sorted(nested))
-    for info in infos:
-        if not any(info.path.startswith(f"{folder}/") for folder in nested):
-            yield ListedFile(info.path, info.size, (info.mtime_ns or 0) // 1_000_000)
+    below = tuple(f"{folder}/" for folder in found.nested)
+    return (file for file in files if not file.path.startswith(below))
 
 
 def _sort(file: ListedFile, partition_columns: Collection[str], found: Listing) -> None:

@@ -6,17 +6,19 @@ Read with nothing but a file system, so that also a log that no engine opens any
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pyarrow.fs as pafs
 
 from lakefeed.errors import TableError
-from lakefeed.stores import store_errors, store_path
+from lakefeed.stores import names_after, parallel_map, store_errors, store_path
 from lakefeed.tables.log.checkpoint import checkpoints
 from lakefeed.tables.log.data_file import DataFile, row_count, stored_paths
-from lakefeed.tables.log.entry import LOG, Entry, read_entry
+from lakefeed.tables.log.entry import LOG, Cleaned, Entry, entry_name, read_entry
 
 _ENTRY = re.compile(r"(\d{20})\.json")
 
@@ -46,13 +48,26 @@ class Snapshot:
 class Log:
     """The log of one table at the moment that it was opened."""
 
-    def __init__(self, store: pafs.FileSystem, written: dict[str, int]) -> None:
+    def __init__(self, store: pafs.FileSystem, files: Iterable[tuple[str, int]]) -> None:
+        """`files` are the names in the folder of the log, with when each was written (milliseconds)."""
         self.store = store
-        self.versions = {
-            int(found[1]): written[name] for name in sorted(written) if (found := _ENTRY.fullmatch(name))
-        }
+        # There may be hundreds of thousands: their names are not kept.
+        written: dict[str, int] = {}
+        entries: dict[int, int] = {}
+        for name, at in files:
+            if found := _ENTRY.fullmatch(name):
+                entries[int(found[1])] = at
+            else:
+                written[name] = at
+        in_order = all(one < other for one, other in pairwise(entries))
+        self.versions = entries if in_order else dict(sorted(entries.items()))
         """The versions whose entries are there, oldest first, with when each was written (milliseconds)."""
         self.checkpoints = checkpoints(written)
+        self.checkpoint_times = {
+            version: max(written[path.removeprefix(f"{LOG}/")] for path in checkpoint.paths)
+            for version, checkpoint in self.checkpoints.items()
+        }
+        """When each checkpoint was written (milliseconds)."""
 
     @classmethod
     def open(cls, store: pafs.FileSystem) -> Log | None:
@@ -62,8 +77,19 @@ class Log:
                 infos = store.get_file_info(pafs.FileSelector(LOG))
             except FileNotFoundError:
                 return None
-        log = cls(store, {info.base_name: (info.mtime_ns or 0) // 1_000_000 for info in infos})
+        log = cls(store, ((info.base_name, (info.mtime_ns or 0) // 1_000_000) for info in infos))
         return log if log.versions or log.checkpoints else None
+
+    @classmethod
+    def open_from(cls, store: pafs.FileSystem, version: int) -> Log | None:
+        """List the log from one version on, without times; None where the entry of that version is gone."""
+        with store_errors(store_path(store)):
+            try:
+                names = names_after(store, entry_name(version - 1))
+            except FileNotFoundError:
+                return None
+        log = cls(store, ((name, 0) for name in names))
+        return log if version in log.versions else None
 
     @property
     def newest(self) -> int:
@@ -101,23 +127,39 @@ class Log:
         return next((self._from_checkpoint(at) for at in self._beginnings() if at >= since), None)
 
     def entry(self, version: int) -> Entry:
-        """Read one version. Raises DamagedEntry where it is not what Delta writes."""
+        """Read one version. Raises Cleaned where it is gone, and DamagedEntry where it is not whole."""
         with store_errors(store_path(self.store)):
-            return read_entry(self.store, version, self.versions.get(version, 0))
+            try:
+                return read_entry(self.store, version, self.versions.get(version, 0))
+            except FileNotFoundError:
+                raise Cleaned(self.store, version) from None
+
+    def newest_entries(self, count: int) -> Iterator[Entry]:
+        """Up to so many of the newest entries, oldest first, without their files.
+
+        Entries that were cleaned up since the listing are left out.
+        """
+
+        def read(version: int) -> Entry | None:
+            with store_errors(store_path(self.store)), suppress(FileNotFoundError):
+                return read_entry(self.store, version, self.versions[version], positions_only=True)
+            return None
+
+        found = parallel_map(self.store, read, list(self.versions)[-count:])
+        return (entry for entry in found if entry is not None)
 
     def entries(self, first: int = 0, last: int | None = None) -> Iterator[Entry]:
         """The entries from `first` to `last` that are there, oldest first."""
-        for version in self.versions:
-            if version >= first and (last is None or version <= last):
-                yield self.entry(version)
+        wanted = (at for at in self.versions if at >= first and (last is None or at <= last))
+        return parallel_map(self.store, self.entry, wanted)
 
     def snapshot(self, version: int) -> Snapshot:
         """The files and positions at a version. Raises TableError where the log no longer has them."""
         for at in sorted([-1, *self.checkpoints], reverse=True):
             if at <= version and self._is_whole(at + 1, version):
                 state = self._from_checkpoint(at)
-                for number in range(at + 1, version + 1):
-                    state.apply(self.entry(number))
+                for entry in parallel_map(self.store, self.entry, range(at + 1, version + 1)):
+                    state.apply(entry)
                 return state
         raise TableError(
             f"{store_path(self.store)}: the log can no longer rebuild version {version}.\n"
@@ -131,24 +173,26 @@ class Log:
                 break
             if (found := self.entry(version).metadata) is not None:
                 return found
-        return next((action for _, action in self._checkpoint_actions("metaData")), None)
+        return self.checkpoint_metadata(self.newest_checkpoint) if self.checkpoints else None
 
-    def removed(self) -> dict[str, int]:
-        """What the newest checkpoint knows as removed, by path, with when (milliseconds since 1970).
+    def checkpoint_metadata(self, version: int) -> dict[str, Any] | None:
+        """The `metaData` action of the checkpoint of a version."""
+        with store_errors(store_path(self.store)):
+            actions = self.checkpoints[version].actions(self.store, "metaData")
+            return next((action for _, action in actions), None)
+
+    def removed(self, version: int) -> dict[str, int]:
+        """The paths that a checkpoint lists as removed, and when (milliseconds since 1970).
 
         Deletion vectors are among it, as theirs are files too.
         """
         found: dict[str, int] = {}
-        for _, action in self._checkpoint_actions("remove"):
-            file = DataFile.of(action)
-            for path in stored_paths([file]):
-                found[path] = max(file.modified, found.get(path, 0))
+        with store_errors(store_path(self.store)):
+            for _, action in self.checkpoints[version].actions(self.store, "remove"):
+                file = DataFile.of(action)
+                for path in stored_paths([file]):
+                    found[path] = max(file.modified, found.get(path, 0))
         return found
-
-    def _checkpoint_actions(self, kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        if self.checkpoints:
-            with store_errors(store_path(self.store)):
-                yield from self.checkpoints[self.newest_checkpoint].actions(self.store, kind)
 
     def _beginnings(self) -> Iterator[int]:
         """The versions, oldest first, from which on every entry up to the newest is there."""

@@ -6,6 +6,7 @@ every entry of the log: at 100,000 files that is half a second. An append needs 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
@@ -81,7 +82,9 @@ def remove_action(file: DataFile, now: int, *, data_change: bool = True) -> dict
 
 def marked_actions(file: DataFile, vector: DeletionVector, now: int) -> Iterator[dict[str, Any]]:
     """A file that stays in the table, with another deletion vector than it had."""
-    stats = orjson.loads(file.stats) if file.stats else {}
+    # Numbers as they are written: a decimal bound that is rounded would hide rows.
+    verbatim = orjson.Fragment
+    stats = json.loads(file.stats, parse_float=verbatim, parse_int=verbatim) if file.stats else {}
     # What the statistics say of the smallest and largest value is true, though such a row may be deleted.
     stats["tightBounds"] = False
     yield remove_action(file, now)

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pyarrow.fs as pafs
 
-from lakefeed.stores import forget_commits, store_errors
+from lakefeed.stores import delete_files, forget_commits, local_folder, store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import Extent, extent
+from lakefeed.tables.log.entry import LOG
 from lakefeed.tables.log.listing import ListedFile, companion, listing
 from lakefeed.tables.table import LakeTable
 
@@ -55,10 +56,14 @@ def plan(table: LakeTable) -> DropPlan:
 def run(table: LakeTable, plan: DropPlan) -> int:
     """Delete the files of the plan, then directories that are empty; how many files were deleted."""
     with store_errors(table.path):
-        for file in plan.files:
-            for path in (file.path, companion(file.path)):
-                with suppress(FileNotFoundError):
-                    table.store.delete_file(path)
+        if local_folder(table.store) is not None:
+            delete_files(table.store, (companion(file.path) for file in plan.files))
+        log = [file.path for file in plan.files if file.path.startswith(f"{LOG}/")]
+        delete_files(table.store, (file.path for file in plan.files if not file.path.startswith(f"{LOG}/")))
+        # One after the other: a drop that is killed leaves no hole in the log.
+        for path in log:
+            with suppress(FileNotFoundError):
+                table.store.delete_file(path)
         forget_commits(table.store)
         if isinstance(table.store, pafs.SubTreeFileSystem):
             _remove_empty(Path(table.store.base_path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from deltalake import CommitProperties, DeltaTable
@@ -48,16 +49,17 @@ def change(
     only_next: bool = False,
     reads: Files = tuple,
     since: int | None = None,
+    transactions: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[int, ...]:
     """Run one of delta-rs's operations on the newest version; the versions that it made.
 
     It is run again on a conflict, since a stream that appends is one to whoever reads the whole table. Raises
     Conflict when each of the tries met one: then nothing of it is in the table. With `only_next`, whatever
     lands between is a conflict; for operations that do not look for conflicts themselves. `reads` and `since`
-    tell what it looks at, as in `LakeTable.alter`.
+    tell what it looks at, as in `LakeTable.alter`; `transactions` are part of the commit.
     """
     token = uuid.uuid4().hex
-    properties = commit_properties({}, {**commit_info, "commit": token})
+    properties = commit_properties(transactions, {**commit_info, "commit": token})
     if only_next:
         properties.max_commit_retries = 0
     table.refresh()

@@ -10,15 +10,17 @@ import pyarrow.fs as pafs
 from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lakefeed.errors import TableError, UsageError
+from lakefeed.errors import Conflict, TableError, UsageError
 from lakefeed.stores import is_locked, store_errors
 from lakefeed.tables.data_files import data_files, files_at, refuse_respelled
 from lakefeed.tables.detail.detail import instant
 from lakefeed.tables.log.checkpoint import read_transactions
 from lakefeed.tables.log.data_file import Extent, extent, stored_paths
 from lakefeed.tables.operations.operation import CommitInfo, Report, change
+from lakefeed.tables.positions import is_position
 from lakefeed.tables.protocol import refuse_append_only, refuse_unkept
 from lakefeed.tables.table import LakeTable
+from lakefeed.tables.write.keyed.tombstones import go_back, refuse_forgotten
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class RestorePlan:
     table: Extent
     moved: Mapping[str, tuple[int | None, int]]
     """Positions by application id: what the old version held (None: nothing), and what the log holds now."""
+    then: Mapping[str, int]
+    """The transactions of the old version; its tombstones come back, which belong to its rows."""
 
 
 def plan(table: LakeTable, to: int | dt.datetime) -> RestorePlan:
@@ -50,13 +54,17 @@ def plan(table: LakeTable, to: int | dt.datetime) -> RestorePlan:
     away = [file for path, file in now.items() if path not in then or then[path].vector != file.vector]
     refuse_respelled(table, [*back, *away])
     _refuse_missing(table, old.version(), stored_paths(back))
+    with store_errors(table.path):
+        transactions = read_transactions(table.store, old.version())
+        refuse_forgotten(table.store, transactions, old.version())
     return RestorePlan(
         table.version,
         old.version(),
         extent(back),
         extent(away),
         extent(now.values()),
-        _moved(table, old.version()),
+        _moved(table, transactions),
+        transactions,
     )
 
 
@@ -80,17 +88,27 @@ def refuse_moved(table: LakeTable, plan: RestorePlan, file: str = "FILE") -> Non
 
 
 def run(table: LakeTable, plan: RestorePlan, commit_info: CommitInfo) -> Report:
-    """Restore in one commit; the positions in the log stay as they are (see `refuse_moved`)."""
+    """Restore in one commit; the positions in the log stay as they are (see `refuse_moved`).
+
+    Tombstones go back with the rows: a deletion that is undone must not make later changes stale. Raises
+    Conflict where others have committed since the plan was made: the rows of their events would be lost.
+    """
     before = extent(data_files(table))
 
     def restore(delta: DeltaTable, properties: CommitProperties) -> None:
+        if delta.version() != plan.version:
+            raise Conflict(
+                f"{table.path}: another writer has changed the table since version {plan.version}; nothing "
+                "was restored.\nStop every run that writes to it, then run it again."
+            )
         # The plan has looked for the files; a copy of the log has none.
         delta.restore(
             plan.to_version, ignore_missing_files=is_locked(table.store), commit_properties=properties
         )
 
     info = {**commit_info, "to_version": plan.to_version}
-    made = change(table, info, restore, tries=1, since=plan.to_version)
+    tombstones = go_back(table, plan.then)
+    made = change(table, info, restore, tries=1, since=plan.to_version, transactions=tombstones)
     return Report("restore", before, extent(data_files(table)), made)
 
 
@@ -133,7 +151,9 @@ def _refuse_missing(table: LakeTable, version: int, paths: list[str]) -> None:
         )
 
 
-def _moved(table: LakeTable, version: int) -> dict[str, tuple[int | None, int]]:
-    with store_errors(table.path):
-        then = read_transactions(table.store, version)
-    return {name: (then.get(name), now) for name, now in table.transactions.items() if then.get(name) != now}
+def _moved(table: LakeTable, then: Mapping[str, int]) -> dict[str, tuple[int | None, int]]:
+    return {
+        name: (then.get(name), now)
+        for name, now in table.transactions.items()
+        if then.get(name) != now and is_position(name)
+    }

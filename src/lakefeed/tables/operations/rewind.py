@@ -19,6 +19,7 @@ from lakefeed.tables.log.listing import file_sizes
 from lakefeed.tables.log.log import Log, Snapshot
 from lakefeed.tables.positions import absent, named_partition
 from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
+from lakefeed.tables.write.keyed.tombstones import go_back, refuse_forgotten
 from lakefeed.text import counted
 
 _OWN_KINDS = (
@@ -68,11 +69,18 @@ def plan_rewind(log: Log, to_version: int | None, to_time: dt.datetime | None) -
         )
     then, now = log.snapshot(target), log.snapshot(log.newest)
     _refuse_vacuumed(log, then, now)
+    refuse_forgotten(log.store, then.transactions, target)
     found = Rewind(log.newest, target, _time(log, target), now, then)
     begun: dict[str, int] = {}
     for version in range(target + 1, log.newest + 1):
         entry = log.entry(version)
         commit_info = commit_info_of(entry.info)
+        if commit_info.get("kind") == "rebuild":
+            raise TableError(
+                f"version {target} cannot be the target of a rewind: version {version} rebuilt the table "
+                f"and its dead letters.\nChoose version {version} or a newer one. For the former rows, set "
+                "the options of the file back and use `lakefeed rebuild`."
+            )
         _note_beginnings(commit_info, begun)
         if commit_info.get("kind") == "replay":
             found.replays.append(commit_info)
@@ -90,16 +98,18 @@ def restore(table: LakeTable, rewind: Rewind, transactions: Mapping[str, int], c
     if table.version != rewind.from_version:
         raise _overtaken(table)
 
-    def go_back(delta: DeltaTable) -> None:
+    with_tombstones = {**transactions, **go_back(table, rewind.then.transactions)}
+
+    def restore_version(delta: DeltaTable) -> None:
         delta.restore(
             rewind.to_version,
             # The plan has looked for the files; a copy of the log has none.
             ignore_missing_files=is_locked(table.store),
-            commit_properties=commit_properties(transactions, commit_info),
+            commit_properties=commit_properties(with_tombstones, commit_info),
         )
 
     try:
-        table.change(go_back, since=rewind.to_version)
+        table.change(restore_version, since=rewind.to_version)
     except CommitFailedError as error:
         raise _overtaken(table) from error
     return table.version

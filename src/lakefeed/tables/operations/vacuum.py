@@ -7,17 +7,17 @@ files behind links. So what is deleted is decided here, file by file, and only t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import pyarrow.fs as pafs
-
 from lakefeed.errors import TableError
-from lakefeed.stores import store_errors
+from lakefeed.stores import delete_files, local_folder, parallel_map, store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import Extent, extent, stored_paths
+from lakefeed.tables.log.entry import LOG, read_entry
 from lakefeed.tables.log.listing import ListedFile, companion, listing
+from lakefeed.tables.log.log import Log
+from lakefeed.tables.log.removals import removal_sources
 from lakefeed.tables.operations.operation import CommitInfo, Report, record
 from lakefeed.tables.positions import tombstone_heads
 from lakefeed.tables.protocol import refuse_unkept
@@ -31,6 +31,9 @@ MINIMUM = 7 * DAY
 
 _ORPHAN_AGE = DAY
 """A file that no version names may belong to a batch that is running; a day later it does not."""
+_TOMBSTONES = f"{TOMBSTONES_FOLDER}/"
+_CLOCK_JUMP = 60.0
+"""Seconds by which the machine's clock is ahead of the caller's when it was set forward."""
 
 
 @dataclass(frozen=True)
@@ -69,21 +72,30 @@ def plan(
     now = time.time() if now is None else now
     with store_errors(table.path):
         found = listing(table.store, table.partition_columns)
-        needed, known = _needed(table, int((now - seconds) * 1000))
-    every = [*found.data, *found.changes, *found.vectors, *found.kept]
-    candidates = [file for file in every if file.path not in needed]
-    with store_errors(table.path):
-        remembered = _remembered(table, candidates)
-    old = tuple(
-        file
-        for file in candidates
-        if _is_old(file, file.path in known, now, max(seconds, remembered.get(file.path, 0.0)))
-    )
-    young = [file for file in candidates if file not in set(old)]
+        log = Log(table.store, ((file.path.removeprefix(f"{LOG}/"), file.modified) for file in found.log))
+        found.log.clear()
+        needed, named = _needed(table, log, now, seconds)
+        tombstones = [file for file in found.kept if file.path.startswith(_TOMBSTONES)]
+        staged = [file for file in found.kept if not file.path.startswith(_TOMBSTONES)]
+        # A version that is restored needs the tombstones that it names.
+        heads = tombstone_heads(table.transactions)
+        remembered = max(seconds, counted_for(table.store, heads, [file.path for file in tombstones]))
+    old: list[ListedFile] = []
+    young: list[ListedFile] = []
+    for files, retained, unnamed in (
+        ([*found.data, *found.vectors, *staged], seconds, max(seconds, _ORPHAN_AGE)),
+        # Only entries name files of the change data feed; a batch may write them long before it commits.
+        (found.changes, seconds, seconds + _ORPHAN_AGE),
+        (tombstones, remembered, max(remembered, _ORPHAN_AGE)),
+    ):
+        for file in files:
+            if file.path not in needed:
+                age = now - file.modified / 1000
+                (old if age > (retained if file.path in named else unnamed) else young).append(file)
     return VacuumPlan(
         table.version,
         seconds,
-        old,
+        tuple(old),
         Extent(len(young), sum(file.size for file in young), None),
         (*found.nested, *found.links, *(path for path in found.strange if not path.endswith(".crc"))),
     )
@@ -99,7 +111,7 @@ def run(
     table.refresh()
     live = extent(data_files(table))
     with store_errors(table.path):
-        needed, _ = _needed(table, int((time.time() - plan.retain) * 1000))
+        needed = _needed_since(table, plan)
     files = [file for file in plan.files if file.path not in needed]
     before = live + Extent(len(files), sum(file.size for file in files))
     if not files:
@@ -107,52 +119,51 @@ def run(
     info = {**commit_info, "files": len(files), "bytes": before.bytes - live.bytes, "retain": plan.retain}
     made = record(table, info)
     with store_errors(table.path):
-        for file in files:
-            _delete(table.store, file.path)
-            on_file()
+        if local_folder(table.store) is not None:
+            # Before the files: a later vacuum would not look for them.
+            delete_files(table.store, (companion(file.path) for file in files))
+        delete_files(table.store, (file.path for file in files), on_file)
     return Report("vacuum", before, live, made)
 
 
-def _needed(table: LakeTable, since: int) -> tuple[set[str], set[str]]:
-    """Paths that a version within the retention has, and all paths that the log still knows.
+def _needed(table: LakeTable, log: Log, now: float, retain: float) -> tuple[set[str], set[str]]:
+    """Paths that a version within the retention has, and all paths that were read from the log.
 
     A file that was in the table at any moment since then is in the newest version, or a later entry of the
     log removes it: so no old version has to be loaded.
     """
-    log = table.log()
-    removed = log.removed()
+    since = int((now - retain) * 1000)
+    # Checkpoints are written by the machine's clock, and forget too much when it is set forward.
+    ahead = time.time() - now
+    kept = retention(table.properties, DELETED_FILES) - (ahead if ahead > _CLOCK_JUMP else 0.0)
+    # Files of the last day that the log does not name may belong to a running batch.
+    sources = removal_sources(log, kept, int((now - max(retain, _ORPHAN_AGE)) * 1000))
     needed = set(stored_paths(data_files(table)))
-    needed |= {path for path, at in removed.items() if at >= since}
-    known = needed | removed.keys()
-    # A checkpoint holds what was removed within the table's own retention. So the entries before it, of which
-    # a stream makes many thousands a day, matter only to a retention that is longer.
-    longer = time.time() - since / 1000 > retention(table.properties, DELETED_FILES)
-    for entry in log.entries(0 if longer else log.newest_checkpoint + 1):
+    named = set(needed)
+    for version in sources.checkpoints:
+        removed = log.removed(version)
+        needed |= {path for path, at in removed.items() if at >= since}
+        named |= removed.keys()
+    for entry in parallel_map(table.store, log.entry, sources.entries):
         paths = set(stored_paths((*entry.adds, *entry.removes, *entry.changes)))
-        known |= paths
+        named |= paths
         if entry.timestamp >= since:
             needed |= paths
         needed |= set(stored_paths(file for file in entry.removes if file.modified >= since))
-    return needed | referenced(table.store, tombstone_heads(table.transactions)), known
+    return needed | referenced(table.store, tombstone_heads(table.transactions), since / 1000), named
 
 
-def _remembered(table: LakeTable, candidates: Sequence[ListedFile]) -> dict[str, float]:
-    """For how many seconds files of tombstones are kept: a table that is restored needs what it names."""
-    paths = [file.path for file in candidates if file.path.startswith(f"{TOMBSTONES_FOLDER}/")]
-    return counted_for(table.store, tombstone_heads(table.transactions), paths)
-
-
-def _is_old(file: ListedFile, known: bool, now: float, retain: float) -> bool:
-    age = now - file.modified / 1000
-    return age > retain if known else age > max(retain, _ORPHAN_AGE)
-
-
-def _delete(store: pafs.FileSystem, path: str) -> None:
-    with suppress(FileNotFoundError):
-        store.delete_file(path)
-    if isinstance(store, pafs.SubTreeFileSystem):
-        with suppress(FileNotFoundError):
-            store.delete_file(companion(path))
+def _needed_since(table: LakeTable, plan: VacuumPlan) -> set[str]:
+    """Paths that versions since the plan name: a restore may have brought files back."""
+    versions = range(plan.version + 1, table.version + 1)
+    needed: set[str] = referenced(table.store, tombstone_heads(table.transactions))
+    try:
+        for entry in parallel_map(table.store, lambda version: read_entry(table.store, version), versions):
+            needed |= set(stored_paths((*entry.adds, *entry.removes, *entry.changes)))
+    except FileNotFoundError:
+        # The log was cleaned past the plan.
+        return needed | _needed(table, table.log(), time.time(), plan.retain)[0]
+    return needed
 
 
 def _refuse_absolute(table: LakeTable) -> None:

@@ -56,23 +56,26 @@ def plan(
     min_size: int | None = None,
     min_files: int = 2,
     max_deleted: float = MAX_DELETED,
+    max_rows: int | None = None,
 ) -> CompactPlan:
     """Find the small files of each partition, oldest partition first.
 
     A file is small below `min_size`, by default half of the target; a partition is left alone unless it has
     at least `min_files` of them. Worn files are written again without their deleted rows, be they small or
     not: see `worn_files`. `where` is a SQL condition on the partition columns. The target is by default the
-    table's own property delta.targetFileSize, or 128 MB.
+    table's own property delta.targetFileSize, or 128 MB. A file of `max_rows` rows is full at any size.
     """
     files = files_to_rewrite(table, "compact", where)
     target = target_size or target_of(table)
     small = min(min_size or small_below(target), target)
     worn = worn_files(files, max_deleted)
-    groups = by_partition(file for file in files if file.size < small or file.path in worn)
+    groups = by_partition(
+        file for file in files if (file.size < small and not is_full(file, max_rows)) or file.path in worn
+    )
     steps = tuple(
         CompactStep(partition, tuple(sorted(group, key=lambda file: file.modified)), expected)
         for partition, group in groups.items()
-        if (expected := _expected(group, target))
+        if (expected := expected_files(group, target, max_rows))
         and (
             any(file.path in worn for file in group)
             or (len(group) >= max(2, min_files) and expected < len(group))
@@ -128,6 +131,13 @@ def target_of(table: LakeTable) -> int:
     return parse_size(text if re.search(r"[bB]$|\d$", text) else f"{text}B")
 
 
-def _expected(files: list[DataFile], target: int) -> int:
-    """How many files there are afterwards, if the content compresses as before."""
-    return -(-sum(file.size for file in files) // target)
+def is_full(file: DataFile, max_rows: int | None) -> bool:
+    """Whether a file has as many rows as a file may have."""
+    return max_rows is not None and (file.rows or 0) >= max_rows
+
+
+def expected_files(files: Collection[DataFile], target: int, max_rows: int | None = None) -> int:
+    """How many files there are after a rewrite, if the content compresses as before."""
+    by_size = -(-sum(file.size for file in files) // target)
+    by_rows = -(-sum(file.rows or 0 for file in files) // max_rows) if max_rows else 0
+    return max(by_size, by_rows)

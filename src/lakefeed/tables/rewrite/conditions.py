@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from lakefeed.tables.log.data_file import Partition
 from lakefeed.text import in_backticks
 
@@ -11,9 +13,16 @@ def text_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def partition_conditions(partition: Partition) -> list[str]:
+def partition_conditions(partition: Partition, schema: pa.Schema) -> list[str]:
     """What holds for the rows of one partition; nothing in a table without partitions."""
     return [
-        f"{in_backticks(name)} IS NULL" if value is None else f"{in_backticks(name)} = {text_literal(value)}"
+        f"{in_backticks(name)} IS NULL"
+        if value is None
+        else f"{in_backticks(name)} = {_literal(value, schema.field(name).type)}"
         for name, value in partition
     ]
+
+
+def _literal(value: str, kind: pa.DataType) -> str:
+    # delta-rs does not compare a boolean with a text.
+    return value if pa.types.is_boolean(kind) else text_literal(value)

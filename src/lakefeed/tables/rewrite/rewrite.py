@@ -107,39 +107,41 @@ def rewrite(
     rows: Iterator[pa.RecordBatch],
     writer: TableWriter,
     commit_info: CommitInfo,
+    *,
+    feed: Sequence[WrittenFile] | None = None,
 ) -> int:
     """Write the rows into new files and replace the old ones by them, in one commit; its version.
 
-    The rows must be those of the old files. Appends that land meanwhile are no conflict. Raises Conflict, and
-    leaves nothing behind, when an old file is no longer in the table.
+    The rows must be those of the old files; with `feed` they may have other values, which these files of the
+    change data feed name. Appends that land meanwhile are no conflict. Raises Conflict, and leaves nothing
+    behind, when an old file is no longer in the table.
     """
     shape = table.shape
     try:
         for batch in rows:
             writer.write(batch)
-        return _replace(table, old, writer.close(), shape, commit_info)
-    except (StoreUnavailable, KeyboardInterrupt, SystemExit):
-        # The commit may have landed: what is not in the table is left for vacuum.
-        raise
+        files = writer.close()
     except BaseException:
+        writer.abort()
+        raise
+    changed = feed is not None
+    entry = NewEntry(files, {}, commit_info, old, feed=feed or (), blind=False, data_change=changed)
+    try:
+        return _replace(table, entry, shape)
+    except Conflict:
+        # After any other error, the entry may be in the log: only vacuum knows whether files are needed.
         writer.abort()
         raise
 
 
-def _replace(
-    table: LakeTable,
-    old: Sequence[DataFile],
-    new: Sequence[WrittenFile],
-    shape: Shape,
-    commit_info: CommitInfo,
-) -> int:
+def _replace(table: LakeTable, entry: NewEntry, shape: Shape) -> int:
     table.refresh()
+    old = entry.removed
     there = {file.path: file.vector for file in data_files(table)}
     # A file of which others are deleted rows by now is not the one that was read.
     gone = [file.path for file in old if file.path not in there or there[file.path] != file.vector]
     if gone:
         raise _conflict(table, gone[0])
-    entry = NewEntry(new, {}, commit_info, old, blind=False, data_change=False)
     token = uuid.uuid4().hex
     failure: Exception | None = None
     for attempt in range(_TRIES):

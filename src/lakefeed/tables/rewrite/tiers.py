@@ -26,6 +26,7 @@ def due_for_compaction(
     where: str | None,
     cold_before: float,
     max_deleted: float = compact.MAX_DELETED,
+    max_rows: int | None = None,
 ) -> list[Due]:
     """The steps that are worth their while, oldest partition first, each with the plan of its size.
 
@@ -33,14 +34,18 @@ def due_for_compaction(
     files of that tier. So a row is rewritten once a tier, and not at every look. A partition that got no file
     since `cold_before` (seconds since 1970) gets its final files. A step reads about as much as fills a file
     of the target size, at most two. Files that are worn by `max_deleted` are always among it, and take small
-    files along.
+    files along. Where a file has at most `max_rows` rows, a step makes fewer files than there were: otherwise
+    the next look would find the same again.
     """
-    plans = [_plan(table, max(2, target_size // part), min_files, where, max_deleted) for part in _PARTS]
+    plans = [
+        _plan(table, max(2, target_size // part), min_files, where, max_deleted, max_rows) for part in _PARTS
+    ]
     files_now = data_files(table, where)
     worn = compact.worn_files(files_now, max_deleted)
     chosen: list[Due] = []
-    for partition, files in by_partition(files_now).items():
-        if max(file.modified for file in files) / 1000 < cold_before:
+    for partition, every in by_partition(files_now).items():
+        files = [file for file in every if file.path in worn or not compact.is_full(file, max_rows)]
+        if max(file.modified for file in every) / 1000 < cold_before:
             chosen += _final(plans[0], partition, files, worn)
         elif any(file.path in worn for file in files):
             chosen += [(plans[0], step) for step in _worn_steps(partition, files, worn, target_size)]
@@ -50,7 +55,14 @@ def due_for_compaction(
             # The largest tier of which a whole file can be made, else the smallest.
             for plan, step in full[:1] or found[-1:]:
                 chosen += [(plan, part) for part in _small_steps(step, target_size)]
-    return chosen
+    return [(plan, step) for plan, step in chosen if _is_of_use(step, worn, max_rows)]
+
+
+def _is_of_use(step: compact.CompactStep, worn: frozenset[str], max_rows: int | None) -> bool:
+    """Whether a step makes fewer files, as far as `max_rows` tells, or leaves out deleted rows."""
+    if max_rows is None or any(file.path in worn for file in step.files):
+        return True
+    return compact.expected_files(step.files, max(1, step.before.bytes), max_rows) < len(step.files)
 
 
 def even_size(total: int, target: int) -> int:
@@ -110,7 +122,12 @@ def _worn_steps(
 
 
 def _plan(
-    table: LakeTable, size: int, min_files: int, where: str | None, max_deleted: float
+    table: LakeTable,
+    size: int,
+    min_files: int,
+    where: str | None,
+    max_deleted: float,
+    max_rows: int | None,
 ) -> compact.CompactPlan:
     try:
         return compact.plan(
@@ -120,6 +137,7 @@ def _plan(
             min_size=size // 2,
             min_files=min_files,
             max_deleted=max_deleted,
+            max_rows=max_rows,
         )
     except UsageError as error:
         raise TableError(str(error).replace("--where", "upkeep.compact.where")) from error

@@ -16,6 +16,7 @@ KINDS = {
     "letters": "dead letters that are missing, or there twice",
     "interrupted": "a replay or a rewind that did not come to its end",
     "duplicate": "an event that is in the table twice",
+    "difference": "rows that the source and its copy do not have alike",
 }
 """Every kind of finding, and what it is."""
 

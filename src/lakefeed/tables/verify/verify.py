@@ -17,10 +17,14 @@ from lakefeed.tables.verify.files import check_files
 from lakefeed.tables.verify.finding import Finding
 from lakefeed.tables.verify.refreshes import check_refresh
 from lakefeed.tables.verify.strangers import NOBODY, Expected, told_of_stranger
-from lakefeed.text import counted, first_line
+from lakefeed.tables.write.mode import FORMER_KEYS_KIND
+from lakefeed.text import counted, first_line, listed
 
 _APPENDS = ("rows", "position", "replay", "letters")
 """Kinds of commits that add as many rows as their commit info says, and remove none."""
+
+_OF_DEAD_LETTERS = ("replayed", "reloaded", "discard", "returned")
+"""Kinds of commits that take dead letters away, or bring them back."""
 
 _ABOUT_ROWS = ("count", "foreign", "restore")
 """Kinds of findings about rows that are there: void when all rows are replaced."""
@@ -185,7 +189,7 @@ class _Walk:
             self.verified.dead_lettered = (
                 dict.fromkeys(commit_info.get("letters") or (), at) | self.verified.dead_lettered
             )
-        if kind in ("rewind", "replay", "replayed", "discard", "returned"):
+        if kind in ("rewind", "replay", *_OF_DEAD_LETTERS):
             self.verified.untouched = False
         if kind == "refresh":
             for told in check_refresh(entry, commit_info, state.transactions):
@@ -198,6 +202,9 @@ class _Walk:
         verified, version = self.verified, entry.version
         if kind == "rewind":
             self._follow_rewind(entry, commit_info)
+            return
+        if kind == "rebuild":
+            self._follow_rebuild(entry, commit_info)
             return
         head = f"{commit_info.get('pipeline')}/{commit_info.get('source')}/"
         lost: Mapping[str, list[int]] = commit_info.get("lost") or {}
@@ -229,15 +236,32 @@ class _Walk:
             chain.go_back(entry.version, target, chain.next if at is None else at + 1)
         verified.notes.append(f"version {entry.version}: rewound to version {target}")
 
+    def _follow_rebuild(self, entry: Entry, commit_info: Mapping[str, Any]) -> None:
+        """All rows were made anew from the ranges that the commit says."""
+        verified, version = self.verified, entry.version
+        for partition, (first, end, read, letters) in (commit_info.get("chains") or {}).items():
+            name = f"{commit_info.get('pipeline')}/{partition}"
+            chain = Chain.begun(partition, version, first, self._words(name))
+            verified.findings += chain.read_range(version, [first, end, read, letters], None, shared=True)
+            if entry.transactions.get(name, end - 1) != end - 1:
+                verified.findings += chain.set_position(version, entry.transactions[name] + 1)
+            verified.chains[name] = chain
+        # What a source had replaced or lost by then was not read.
+        verified.created = commit_info.get("begun", verified.created)
+        verified.notes.append(f"version {version}: rebuilt from the beginning")
+
     def _check_counts(self, entry: Entry, state: Snapshot, commit_info: Mapping[str, Any], kind: str) -> None:
         removes = {file.path for file in entry.removes}
         gone = [state.files[path] for path in removes if path in state.files]
         came = [file for file in entry.adds if file.path not in state.files or file.path in removes]
         self._check_removed_once(entry, state)
         added, removed = row_count(came), row_count(gone)
+        if kind == "rebuild" and added is not None:
+            self._check_overwrite(entry, commit_info, added, removed, len(state.files) - len(gone))
+            return
         if is_keyed(commit_info):
             marked = any(file.path in state.files for file in came)
-            left = None if kind == "replay" else events_left(commit_info)
+            left = None if kind in ("replay", FORMER_KEYS_KIND) else events_left(commit_info)
             for problem in change_problems(commit_info, left, None if marked else added):
                 self._wrong(entry, problem)
             return
@@ -247,7 +271,9 @@ class _Walk:
         if added is None or removed is None:
             self._uncounted.append(entry.version)
             return
-        if kind in _APPENDS:
+        if kind in _APPENDS and "reloaded" in commit_info:
+            self._check_reload(entry, commit_info, added, removed)
+        elif kind in _APPENDS:
             if gone:
                 self._wrong(entry, f"a commit that only adds has removed {counted(len(gone), 'file')}")
             self._check_added(entry, commit_info, kind, added)
@@ -279,6 +305,21 @@ class _Walk:
         if files_left:
             self._wrong(entry, f"it replaces all rows, and {counted(files_left, 'file')} of before are left")
         self._check_added(entry, commit_info, "rows" if commit_info.get("ranges") else "refresh", added)
+
+    def _check_reload(self, entry: Entry, commit_info: Mapping[str, Any], added: int, removed: int) -> None:
+        """As many rows have gone as the commit says; others beside them were written again as they were."""
+        came, went = commit_info.get("rows", 0), commit_info["reloaded"]["rows"]
+        if added - removed != came - went:
+            self._wrong(
+                entry,
+                f"the commit reports {came:,} rows in place of {went:,}, its files have {added:,} in place "
+                f"of {removed:,}",
+            )
+        self._check_added(entry, commit_info, "rows", came)
+        files = listed(commit_info["reloaded"]["files"])
+        self.verified.notes.append(
+            f"version {entry.version}: {counted(went, 'row')} of {files} replaced by what the file held then"
+        )
 
     def _check_added(self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int) -> None:
         """The rows are as many as the commit says, and as many as the events that it has read allow."""
@@ -312,7 +353,7 @@ class _Walk:
         self, entry: Entry, commit_info: Mapping[str, Any], kind: str, added: int, removed: int
     ) -> None:
         """Letters that were replayed or discarded, or whatever else Lakefeed has done with a purpose."""
-        if kind in ("replayed", "discard", "returned"):
+        if kind in _OF_DEAD_LETTERS:
             reported, real = int(commit_info.get("letters", 0)), abs(removed - added)
             if reported != real:
                 self._wrong(

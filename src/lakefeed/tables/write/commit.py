@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lakefeed.backoff import backoff
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
-from lakefeed.stores import local_folder
+from lakefeed.stores import drop_files, local_folder, store_errors
+from lakefeed.tables.log.data_file import DataFile
+from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.operations.checkpoint import checkpoint_when_due
+from lakefeed.tables.positions import tombstone_heads
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.tables.write.entry import try_entry
@@ -21,6 +23,8 @@ from lakefeed.tables.write.mode import Change, NewEntry, WriteMode
 _FIRST_WAIT = 0.1
 _MOST_OVERTAKEN = 15
 """How often others may be faster before that counts as a failure."""
+_MOST_PASSED = 500
+"""How often an entry is tried again as it is, because what others have written does not matter to it."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,10 @@ def commit(
     A commit whose answer is lost is looked up by its token before it is tried again, so it never lands twice.
     An error says with `untried` whether the files of the change may be deleted.
     """
+    # Only modes with keys have them.
+    before = getattr(mode, "before", None) if change.former_keys else None
+    for earlier, by_former_keys in before(change) if before else ():
+        commit(table, earlier, by_former_keys, retries=retries, on_retry=on_retry, sleep=sleep)
     effort = _Effort(table, change, mode, change.shape or table.shape)
     try:
         landed = effort.run(retries, on_retry, sleep)
@@ -52,7 +60,7 @@ def commit(
         error.untried = not effort.unsure
         raise
     mode.landed(landed.entry)
-    _delete(table, landed.entry.used)
+    drop_files(table.store, landed.entry.used)
     return landed
 
 
@@ -71,10 +79,16 @@ class _Effort:
 
     def run(self, retries: int, on_retry: Callable[[], None], sleep: Callable[[float], None]) -> Landed:
         self.check_files()
-        attempt = overtaken = 0
+        attempt = overtaken = passed = 0
+        entry: NewEntry | None = None
         while True:
+            before_check = self.table.next_version
             self.check()
-            entry = self.mode.entry(self.table, self.change)
+            if entry is not None and self.table.next_version != before_check:
+                # Versions have come that the entry was not compared with.
+                drop_files(self.table.store, entry.made)
+                entry = None
+            entry = entry or self.entry()
             before, self.unsure = self.unsure, True
             tried = self.table.next_version
             failure = try_entry(self.table, entry, self.change.token)
@@ -87,10 +101,14 @@ class _Effort:
             if refused and version is None:
                 # A store may have told that of this very entry, whose first answer was lost: not any more.
                 self.unsure = before
-                _delete(self.table, entry.made)
+                if passed < _MOST_PASSED and self.passes(entry, tried):
+                    passed += 1
+                    continue
+                drop_files(self.table.store, entry.made)
             if version is not None:
                 checkpoint_when_due(self.table, version)
                 return Landed(version, entry)
+            entry = None
             if refused and overtaken < _MOST_OVERTAKEN:
                 # Others are writing, which is no trouble: the next version may be ours.
                 overtaken += 1
@@ -106,6 +124,39 @@ class _Effort:
             f"{self.table.path}: the commit failed {retries + 1} times, last with: "
             f"{_reason(self.table, failure)}"
         ) from failure
+
+    def entry(self) -> NewEntry:
+        """What the mode makes of the change, with the numbers that it increments."""
+        entry, held = self.mode.entry(self.table, self.change), self.table.transactions
+        counted = {name: max(held.get(name, 0), at) + 1 for name, at in self.change.counted.items()}
+        return replace(entry, transactions={**entry.transactions, **counted}) if counted else entry
+
+    def passes(self, entry: NewEntry, since: int) -> bool:
+        """Whether an entry holds behind all versions since that one, as it is.
+
+        It does if others have left alone its files, its keys and the tombstones: where they have committed
+        positions, rows of other keys, or files with the rows of others.
+        """
+        if entry.meets is None:
+            return False
+        own = {file.path for file in (*entry.removed, *(file for file, _ in entry.marked))}
+        held, expected = self.table.transactions, self.change.expected
+        if any(held.get(name) != at for name, at in expected.items()):
+            return False
+        added: list[DataFile] = []
+        for version in range(since, self.table.next_version):
+            with store_errors(self.table.path):
+                try:
+                    other = read_entry(self.table.store, version)
+                except FileNotFoundError:
+                    return False
+            removes = {file.path for file in other.removes}
+            if other.reshapes or tombstone_heads(other.transactions) or own & removes:
+                return False
+            if any(file.data_change for file in other.removes):
+                return False
+            added += [file for file in other.adds if file.data_change]
+        return not added or not entry.meets(added)
 
     def check_files(self) -> None:
         """Raise unless every file is where the table is, as it was written.
@@ -171,13 +222,6 @@ class _Effort:
             f"{self.table.path}: the log was cleaned up before Lakefeed could check whether a commit "
             f"succeeded. The run continues at the positions in the table."
         )
-
-
-def _delete(table: LakeTable, paths: Sequence[str]) -> None:
-    """Delete files that nobody needs; what cannot be deleted stays for vacuum."""
-    for path in paths:
-        with suppress(Exception):
-            table.store.delete_file(path)
 
 
 def _reason(table: LakeTable, failure: Exception | None) -> str:

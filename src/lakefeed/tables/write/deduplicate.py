@@ -6,20 +6,29 @@ that was read. So no second writer can bring a key in between.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.staged import OFFSET, PARTITION, STAGED
+from lakefeed.columns.staged import STAGED, staged_schema
 from lakefeed.errors import TableError
 from lakefeed.files.parquet import FileTarget, write_files
 from lakefeed.pipeline.options.changes import column_problems
+from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, one_array, ranks, taken
-from lakefeed.tables.write.keyed.lookup import Found, find, rows_at
+from lakefeed.tables.write.keyed.keys import KeyIndex, Mask, Numbers, by_position, one_array, taken
+from lakefeed.tables.write.keyed.lookup import Found, find, holds_any, rows_at
+from lakefeed.tables.write.keyed.ranges import (
+    RANGE_BYTES,
+    KeyRanges,
+    range_count,
+    spilled,
+    staged_batches,
+)
 from lakefeed.tables.write.keyed.staged import read_staged
 from lakefeed.tables.write.mode import Change, NewEntry
 from lakefeed.tables.write.spread import Spread, in_threads
@@ -44,6 +53,8 @@ class DeduplicateMode:
     kind = "deduplicate"
     spread: Spread = staticmethod(in_threads)
     """How work on many files is done; the engine may have more cores for it."""
+    range_bytes = RANGE_BYTES
+    """Bytes of rows that are compared at a time; a larger batch is done in ranges of its keys."""
 
     def __init__(self, rules: DedupeRules, targets: Callable[[Shape], FileTarget]) -> None:
         self._rules, self._targets = rules, targets
@@ -60,16 +71,19 @@ class DeduplicateMode:
         if not change.files:
             return NewEntry((), change.transactions, change.commit_info)
         self.check(table.shape, table.path)
-        rows = self._in_order(table, change)
-        index = KeyIndex(rows, self._rules.keys)
-        keys = rows.select(list(self._rules.keys))
-        found = find(table, keys, index, self._since(rows), self.spread)
-        new = self._new(table, rows, index, found)
-        kept = taken(rows.drop_columns(STAGED.names), np.flatnonzero(new))
-        kept = pa.Table.from_arrays(kept.columns, schema=table.schema)
-        added = write_files(table.store, self._targets(table.shape), [kept])
-        told = {**change.commit_info, "mode": self.kind, "changes": rows.num_rows, "rows": int(new.sum())}
-        told |= {"duplicates": rows.num_rows - int(new.sum()), "looked_at": found.looked_at}
+        ranges = range_count(table, change.files, self.range_bytes)
+        looked_at: list[int] = []
+        index: KeyIndex | None = None
+        if ranges > 1:
+            parts = self._ranges(table, change, ranges, looked_at)
+        else:
+            rows = self._in_order(table, change)
+            index = KeyIndex(rows, self._rules.keys)
+            parts = iter([self._kept(table, rows, index, looked_at)])
+        added = write_files(table.store, self._targets(table.shape), parts)
+        changes, come = sum(file.rows for file in change.files), sum(file.rows for file in added)
+        told = {**change.commit_info, "mode": self.kind, "changes": changes, "rows": come}
+        told |= {"duplicates": changes - come, "looked_at": sum(looked_at)}
         if not change.replayed:
             told["kind"] = self.kind
         return NewEntry(
@@ -78,8 +92,35 @@ class DeduplicateMode:
             told,
             blind=False,
             made=[file.path for file in added],
+            meets=partial(self._meets, table, index),
             used=[file.path for file in change.files],
         )
+
+    def _kept(self, table: LakeTable, rows: pa.Table, index: KeyIndex, looked_at: list[int]) -> pa.Table:
+        """The rows of new keys; notes how many files were looked at."""
+        keys = rows.select(list(self._rules.keys))
+        found = find(table, keys, index, self._since(rows), self.spread)
+        looked_at.append(found.looked_at)
+        new = self._new(table, rows, index, found)
+        kept = taken(rows.drop_columns(STAGED.names), np.flatnonzero(new))
+        return pa.Table.from_arrays(kept.columns, schema=table.schema)
+
+    def _ranges(
+        self, table: LakeTable, change: Change, count: int, looked_at: list[int]
+    ) -> Iterator[pa.Table]:
+        """The same of a large batch, of one range of keys after the other."""
+        self._staged = None
+        with spilled(staged_schema(table.schema)) as changes:
+            ranges = KeyRanges(table, change.files, self._rules.keys, count)
+            ranges.split(staged_batches(table, change.files), changes)
+            changes.close()
+            for number in range(len(ranges)):
+                rows = _by_position(changes.rows(number))
+                yield self._kept(table, rows, KeyIndex(rows, self._rules.keys), looked_at)
+
+    def _meets(self, table: LakeTable, index: KeyIndex | None, files: Sequence[DataFile]) -> bool:
+        """Whether files that were added since hold rows that may make some of these duplicates."""
+        return index is None or holds_any(table, files, self._rules.keys, index)
 
     def landed(self, entry: NewEntry) -> None:
         """The staged rows are of no use any more."""
@@ -88,9 +129,7 @@ class DeduplicateMode:
     def _in_order(self, table: LakeTable, change: Change) -> pa.Table:
         """The rows of the batch in the order of their positions; the same for every try."""
         if self._staged is None or self._staged[0] != change.token:
-            rows = read_staged(table, change.files)
-            (position,) = ranks(rows.select([PARTITION, OFFSET]))
-            self._staged = change.token, taken(rows, np.argsort(position, kind="stable"))
+            self._staged = change.token, _by_position(read_staged(table, change.files))
         return self._staged[1]
 
     def _since(self, rows: pa.Table) -> tuple[str, int] | None:
@@ -134,6 +173,10 @@ class DeduplicateMode:
             new[first] = True
             np.maximum.at(youngest, index.numbers[first], moments[first])
             left = left[~new[left]]
+
+
+def _by_position(rows: pa.Table) -> pa.Table:
+    return taken(rows, np.argsort(by_position(rows), kind="stable"))
 
 
 def _microseconds(column: pa.ChunkedArray) -> Numbers:

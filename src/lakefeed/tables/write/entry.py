@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from typing import Any
 
 from deltalake import PostCommitHookProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
-from lakefeed.errors import LakefeedError
+from lakefeed.errors import LakefeedError, TableError
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import refuse_respelled
 from lakefeed.tables.log.write import add_action, commit_info, feed_action, marked_actions, remove_action
@@ -40,6 +42,7 @@ def _write(table: LakeTable, entry: NewEntry, token: str) -> FileExistsError | N
     metadata = commit_metadata({**entry.commit_info, "commit": token})
     actions = [
         commit_info(table.partition_columns, metadata, now, blind=entry.blind),
+        *_reshaping(table, entry),
         *(remove_action(file, now, data_change=changes) for file in entry.removed),
         *(action for file, vector in entry.marked for action in marked_actions(file, vector, now)),
         *(
@@ -50,6 +53,23 @@ def _write(table: LakeTable, entry: NewEntry, token: str) -> FileExistsError | N
         *({"txn": {"appId": name, "version": to}} for name, to in entry.transactions.items()),
     ]
     return table.put(actions)
+
+
+def _reshaping(table: LakeTable, entry: NewEntry) -> Iterator[dict[str, Any]]:
+    """The `metaData` of an entry with which columns get other types, or the table another layout."""
+    if entry.becomes is not None:
+        metadata = table.log().metadata()
+        if metadata is None:
+            raise TableError(f"{table.path}: its log has no metadata that could be read.")
+        becomes = entry.becomes
+        yield {
+            "metaData": {
+                **metadata,
+                "schemaString": becomes.columns,
+                "partitionColumns": list(becomes.partition_columns),
+                "configuration": {**(metadata.get("configuration") or {}), **becomes.properties},
+            }
+        }
 
 
 def _commit_by_delta(table: LakeTable, entry: NewEntry, token: str) -> None:

@@ -9,16 +9,51 @@ version before it may be another one by then.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from lakefeed.errors import TableError
+from lakefeed.events import Reload
 from lakefeed.files import WrittenFile
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.vector import DeletionVector
 from lakefeed.tables.shape import Shape, is_on
 from lakefeed.tables.table import LakeTable
+from lakefeed.text import listed
+
+
+@dataclass(frozen=True)
+class Reloads:
+    """The files, or other parts of a source, that a batch reads anew, and where a table has their rows."""
+
+    files: Sequence[Reload]
+    pipeline: str
+    source: str
+    partition: str
+    column: str | None = None
+    """The column with the stream of each row; None where the table has none."""
+    folders: Sequence[str] = ()
+    """The folders that the sources of the table read now, where each file has its own path."""
+    remedy: str = ""
+    """How the table gets the right rows where these cannot be replaced."""
+
+    @property
+    def streams(self) -> str:
+        """The files by their names, in words."""
+        return listed([one.stream for one in self.files])
+
+    @property
+    def former(self) -> list[tuple[int, int]]:
+        """The ranges of offsets whose rows go."""
+        return sorted(span for one in self.files for span in one.former)
+
+    def to_commit_info(self, rows: int) -> dict[str, Any]:
+        """The offsets that each file had, and how many rows have gone."""
+        return {
+            "files": {one.stream: [list(span) for span in one.former] for one in self.files},
+            "rows": rows,
+        }
 
 
 @dataclass(frozen=True)
@@ -36,10 +71,22 @@ class Change:
     expected: Mapping[str, int | None]
     commit_info: Mapping[str, Any]
     shape: Shape | None = None
+    becomes: Shape | None = None
+    """What the table is after the commit, which then replaces all rows; None: its shape stays."""
     replayed: bool = False
     """Whether its events come behind later ones of their partitions, as dead letters that are sent again."""
+    former_keys: Sequence[tuple[str, ...]] = ()
+    """Keys by which some of its changes name their rows, from before the source had another key."""
+    reloads: Reloads | None = None
+    """What it reads anew: the rows that the table has of that leave."""
+    counted: Mapping[str, int] = field(default_factory=dict)
+    """Transactions that the commit increments, each to more than the number given here."""
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     """By which the commit is known again when its answer is lost."""
+
+
+FORMER_KEYS_KIND = "former_keys"
+"""The kind of a commit with changes by keys that the source had before. It has no positions."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +108,21 @@ class NewEntry:
     """Whether rows come or go with its files: a compaction changes files only."""
     made: Sequence[str] = ()
     """Files that were written for this entry alone, and are of no use when it is refused."""
+    meets: Callable[[Sequence[DataFile]], bool] | None = None
+    """Whether rows that another writer has added in these files could have changed what it holds.
+
+    With it, the entry depends on nothing but rows, its own files and tombstones, so that other commits may
+    come between. None: it holds only right after the version that was examined.
+    """
+    becomes: Shape | None = None
+    """The shape that the table gets, in which its columns have other types; None: it stays."""
     used: Sequence[str] = ()
     """Files that nobody needs any more once the entry is in the log: staged changes."""
 
     @property
     def is_own(self) -> bool:
-        """Whether it holds what delta-rs cannot write: deletion vectors, or files of the change feed."""
-        return bool(self.marked or self.feed) or any(file.vector for file in self.removed)
+        """Whether it holds what delta-rs cannot write: deletion vectors, files of the change feed, types."""
+        return bool(self.marked or self.feed or self.becomes) or any(file.vector for file in self.removed)
 
 
 def refuse_append_only(shape: Shape, path: str, what: str, instead: str) -> None:

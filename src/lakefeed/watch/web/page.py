@@ -18,6 +18,7 @@ from lakefeed.watch.view import DeadLetterGroup, RunView
 from lakefeed.watch.web.drawing import drawings
 from lakefeed.watch.web.ranges import range_text
 from lakefeed.watch.web.rendering import asset, render
+from lakefeed.watch.web.routes import folded, rows
 
 _YAML_KEY = re.compile(r"^(\s*(?:- )?)([\w.$-]+)(:)", re.MULTILINE)
 
@@ -58,7 +59,8 @@ class StatusPage:
             "range_text": range_text(view.span),
             "waiting": _waiting(view),
             "freshness": _freshness(view),
-            "drawings": drawings(view),
+            "rows": rows(view),
+            "drawings": drawings(folded(view)),
             "dead_letters": _dead_letters(view),
         }
 

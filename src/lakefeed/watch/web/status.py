@@ -19,6 +19,7 @@ def status_of(view: RunView) -> PipelineStatus:
         dead_letters=_viewed(view.dead_letter_table, versions),
         sources={one.name: one.stopped or one.trouble or None for one in view.sources},
         outstanding={one.name: one.outstanding for one in view.sources if one.outstanding},
+        skipped={one.name: {**one.skipped, **one.lost} for one in view.sources if one.skipped or one.lost},
     )
 
 
@@ -56,5 +57,7 @@ def _viewed(table: TableView, versions: Mapping[str, int | None]) -> TableStatus
         lag_words=table.lag_words,
         query=_query(table, versions) if table.query else None,
         shaped=_shaped(table),
+        unapplied=table.unapplied,
+        backwards=list(table.backwards.values()),
         error=table.stopped or table.trouble or None,
     )

@@ -120,7 +120,9 @@ def test_versions_may_be_given_by_time(run: Lakefeed, tmp_path: Path) -> None:
         2,
         f"{tmp_path} has no version since 2200-01-01T00:00:00+00:00: see its history.\n",
     )
-    assert (both, told) == (2, "changes takes either --from-version or --from-time.\n")
+    expected = "changes takes either --from-version or --from-time, such as --from-version 0.\n"
+    assert (both, told) == (2, expected)
+    assert run("changes", tmp_path) == (2, "", expected)
 
 
 RICH = {

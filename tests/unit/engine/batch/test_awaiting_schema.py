@@ -141,7 +141,7 @@ tables: {both: {path: both, from: [a, b], metadata: true}}
 
     def task(plan: FlowPlan, ranges: Any, **more: Any) -> Manifest:
         if plan.source_name == "b":
-            assert waiting.wait(30)
+            assert waiting.wait(120)
         return run_task(plan, ranges, **more)
 
     class Between:
@@ -150,7 +150,7 @@ tables: {both: {path: both, from: [a, b], metadata: true}}
                 case TableChanged(text=text):
                     if "no columns yet" in text:
                         waiting.set()
-                        assert made.wait(30)
+                        assert made.wait(120)
                     elif "created" in text:
                         made.set()
 

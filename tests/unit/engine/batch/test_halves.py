@@ -13,10 +13,10 @@ from lakefeed import Pipeline
 from lakefeed.columns.column_types import declared_schema
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan, format_of
-from lakefeed.engine.task.carried import EVENT_ORIGIN, KEPT, NOTE, PAYLOAD, REASON
+from lakefeed.engine.task.carried import EVENT_ORIGIN, KEPT, NOTE, PAYLOAD, REASON, CarriedEvents
 from lakefeed.engine.task.halves import read_half, write_half
 from lakefeed.errors import Defect
-from lakefeed.events import OffsetRange
+from lakefeed.events import OffsetRange, origin_of
 from lakefeed.files.names import Serial
 from lakefeed.files.parquet import FileTarget
 from lakefeed.formats import Rules
@@ -148,3 +148,17 @@ def test_proposal_of_the_reading_half_leaves_the_table_as_it_was(plan: FlowPlan,
 
 def test_task_without_events_has_no_manifest(plan: FlowPlan) -> None:
     assert write_half(plan, iter([])) is None
+
+
+def test_events_that_come_back_from_spark_know_the_partition_of_each() -> None:
+    origin = origin_of(
+        4,
+        stream=pa.array(["a", "b", "b", None]),
+        partition=pa.array([7, -3, 7, None], pa.int32()),
+        offset=pa.array(range(4)),
+    )
+    columns = {PAYLOAD: pa.nulls(4, pa.binary()), EVENT_ORIGIN: origin.to_struct_array()}
+    events = CarriedEvents(pa.RecordBatch.from_pydict(columns), lambda stream, number: f"{stream}/{number}")
+
+    assert events.partitions().to_pylist() == ["a/7", "b/-3", "b/7", "None/None"]
+    assert events.counts([1, 2, 2]) == {"b/-3": 1, "b/7": 2}

@@ -163,7 +163,7 @@ def test_a_run_tells_what_it_saw_chose_and_refused(tmp_path: Path) -> None:
     assert "declare `schema: {a: json, b: json, c: json}`" in told.advice
 
 
-def test_a_table_that_begins_anew_says_nothing_of_the_dead_letters_that_were_there(tmp_path: Path) -> None:
+def test_a_table_at_a_new_path_reads_its_dead_letters_again_and_says_so(tmp_path: Path) -> None:
     pipeline = shop(tmp_path, [{"id": "x" if n % 3 else n} for n in range(90)])
     first, second = Ears(), Ears()
 
@@ -174,7 +174,7 @@ def test_a_table_that_begins_anew_says_nothing_of_the_dead_letters_that_were_the
     assert [one.share for one in first.refusals] == ["60 of the last 90 events (66.7%) became dead letters"]
     assert first.letters == [("copies", 60)]
     assert DeltaTable(moved.path).to_pyarrow_table().num_rows == 30
-    assert (second.refusals, second.letters) == ([], [])
+    assert (second.refusals, second.letters) == (first.refusals, first.letters)
 
 
 def test_a_table_stops_before_the_batch_that_passes_the_limit_and_stops_again_at_the_next_start(

@@ -24,6 +24,8 @@ dead_letters: {{upkeep: {{engine: delta-rs}}}}
 def test_jars_are_fetched_only_for_a_pipeline_that_asks_for_spark(tmp_path: Path) -> None:
     assert needs_delta(pipeline(tmp_path, "{engine: spark}"))
     assert needs_delta(pipeline(tmp_path, "{}", own="{engine: spark}"))
+    assert needs_delta(pipeline(tmp_path, "{engine: spark, once: true}"), once=True)
+    assert not needs_delta(pipeline(tmp_path, "{engine: spark}"), once=True)
     assert not needs_delta(pipeline(tmp_path, "{}"))
     assert not needs_delta(pipeline(tmp_path, "{engine: spark}", own="off"))
     assert not needs_delta(pipeline(tmp_path, "off"))

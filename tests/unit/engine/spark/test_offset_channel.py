@@ -17,7 +17,7 @@ def test_closed_channel_leaves_no_thread_behind() -> None:
 
     channel.close()
 
-    wait_until(lambda: not set(threading.enumerate()) - before, 5, lambda: str(threading.enumerate()))
+    wait_until(lambda: not set(threading.enumerate()) - before, 120, lambda: str(threading.enumerate()))
 
 
 def test_a_long_tmpdir_is_no_trouble(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

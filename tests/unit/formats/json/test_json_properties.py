@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from lakefeed.columns.column_types import declared_schema, stored
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.formats import DEFAULT_RULES, Decoded, Rules
+from lakefeed.formats.fit.spellings import spellings_of
 from lakefeed.formats.json.block import Block, BlockReader
 from lakefeed.formats.json.format import CODES, JsonFormat
 from lakefeed.formats.json.strict import StrictReader
@@ -240,6 +241,21 @@ def documents(draw: st.DrawFn, columns: dict[str, str]) -> bytes:
     return draw(damage(text)) if draw(st.integers(0, 9)) == 0 else text
 
 
+@st.composite
+def spelled_documents(draw: st.DrawFn, columns: dict[str, str]) -> bytes:
+    """Documents with other spellings of the names of columns, also beside those."""
+    text = draw(documents(columns))
+    for name in draw(
+        st.lists(st.sampled_from(["id", "meta", "ip", "n", "items", "sku", "at", "price", "some"]))
+    ):
+        other = draw(st.sampled_from([name.upper(), name.capitalize()]))
+        text = text.replace(f'"{name}"'.encode(), f'"{other}"'.encode(), draw(st.integers(0, 2)))
+    if draw(st.integers(0, 4)) == 0 and text.endswith(b"}"):
+        more = draw(st.sampled_from(["id", "ID", "Meta", "Items", "A B", "a_b", "Extra"]))
+        text = text[:-1] + f',"{more}":{draw(tokens)}}}'.encode("utf-8", "surrogatepass")
+    return text
+
+
 def damage(text: bytes) -> st.SearchStrategy[bytes]:
     return st.one_of(
         st.integers(0, len(text)).map(lambda end: text[:end]),
@@ -255,7 +271,8 @@ def damage(text: bytes) -> st.SearchStrategy[bytes]:
 
 
 def strictly(columns: dict[str, str], payloads: list[bytes], rules: Rules = DEFAULT_RULES) -> Decoded:
-    judged = StrictReader(declared_schema(columns), rules).read(payloads, range(len(payloads)))
+    schema = declared_schema(columns)
+    judged = StrictReader(schema, rules, spellings_of(schema, rules)).read(payloads, range(len(payloads)))
     rescued = [judged.rescued.get(index) for index in judged.good] if judged.rescued else None
     rows = pa.RecordBatch.from_struct_array(judged.rows)
     return Decoded(rows, judged.refused, rescued=None if rescued is None else pa.array(rescued, pa.string()))
@@ -341,6 +358,36 @@ def test_fast_and_strict_path_keep_every_rule_alike(
     assert decoded.rows.equals(expected.rows), (decoded.rows.to_pylist(), expected.rows.to_pylist())
     assert decoded.rescued == expected.rescued
     assert rules.new_column == "add" or decoded.unknown is None
+
+
+SPELLED = [
+    Rules(names="clean"),
+    Rules(names="clean", new_column="ignore"),
+    Rules(names="clean", new_column="dead_letter"),
+    Rules(names="clean", new_column="rescue", type_change="rescue"),
+    Rules(names="clean", dropped=frozenset({"extra", "price"}), renamed=frozenset({"a b"})),
+]
+
+
+@pytest.mark.parametrize("columns", [RICH, MAPPED], ids=["rich", "mapped"])
+@pytest.mark.parametrize("rules", SPELLED, ids=lambda rules: f"{rules.new_column}-{rules.type_change}")
+@bounded
+@given(data=st.data())
+def test_fast_and_strict_path_take_other_spellings_alike(
+    data: st.DataObject, columns: dict[str, str], rules: Rules
+) -> None:
+    columns = {name: kind for name, kind in columns.items() if name not in rules.dropped}
+    decoder = JsonFormat().decoder(declared_schema(columns), rules)
+
+    # The decoder expects the spellings that it has seen.
+    for _ in range(2):
+        payloads = data.draw(st.lists(spelled_documents(columns), max_size=6))
+        decoded = decoder.decode(payloads)
+
+        expected = strictly(columns, payloads, rules)
+        assert decoded.refused == expected.refused
+        assert decoded.rows.equals(expected.rows), (decoded.rows.to_pylist(), expected.rows.to_pylist())
+        assert decoded.rescued == expected.rescued
 
 
 @pytest.mark.parametrize("rules", RULES, ids=lambda rules: f"{rules.new_column}-{rules.type_change}")

@@ -5,16 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from lakefeed import Pipeline
 from lakefeed.events import Outstanding
 from lakefeed.reprocess.files import retry_or_forget
 from lakefeed.sources import source_of
-from lakefeed.sources.files import discovery
 from lakefeed.sources.files.discovery import compare
 from lakefeed.sources.files.finding.listing import LISTED
-from lakefeed.sources.files.ledger import DELETED, FORGOTTEN, READ, found, with_state
+from lakefeed.sources.files.known import DELETED, FORGOTTEN, READ
+from lakefeed.sources.files.ledger import found, with_state
 from lakefeed.sources.files.offset import file_start
 from support.landing import Landing
 
@@ -35,13 +34,7 @@ def ledger(*rows: tuple[str, int, str]) -> pa.Table:
     return with_state(pa.concat_tables(numbered), [state for _, _, state in rows])
 
 
-@pytest.mark.parametrize("at_a_time", [1, 2, 100])
-@pytest.mark.parametrize("few", [1, 1000])
-def test_last_number_of_a_path_counts_wherever_its_rows_lie(
-    monkeypatch: pytest.MonkeyPatch, at_a_time: int, few: int
-) -> None:
-    monkeypatch.setattr(discovery, "_AT_A_TIME", at_a_time)
-    monkeypatch.setattr(discovery, "_FEW", few)
+def test_last_number_of_a_path_counts_wherever_its_rows_lie() -> None:
     rows = ledger(
         ("same", 1, READ),
         ("grown", 1, READ),

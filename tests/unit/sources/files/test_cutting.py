@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from lakefeed.sources import json_array
-from lakefeed.sources.files.reading import arrays, lines
 from lakefeed.sources.files.reading import csv as csv_files
+from lakefeed.sources.files.reading import json_values, lines
 
 TEXTS = [1, 2.5, None, True, 'a"b\\', '[{,]}\\\\"', "", "ü\n"]
 
@@ -38,7 +38,9 @@ def test_elements_of_an_array_are_its_values_each_at_its_byte(
         wanted = [value(chance) for _ in range(chance.randint(0, 5))]
         text = b"\xef\xbb\xbf " + json.dumps(wanted, indent=chance.choice([None, 2])).encode() + b"\n"
         found = [
-            pair for payloads, places in arrays.elements(text) for pair in zip(payloads, places, strict=True)
+            pair
+            for payloads, places in json_values.values(text)
+            for pair in zip(payloads, places, strict=True)
         ]
 
         assert [json.loads(payload) for payload, _ in found] == wanted
@@ -81,8 +83,34 @@ def test_records_of_csv_are_those_that_python_reads(chunk: int, monkeypatch: pyt
         csv.writer(out, lineterminator=chance.choice(["\n", "\r\n"])).writerows([["h", "i", "j", "k"], *rows])
         found = [
             list(csv.reader(io.StringIO(payload.decode(), newline="")))
-            for payloads, _ in csv_files.csv_records(io.BytesIO(out.getvalue().encode()), '"', header=True)
+            for payloads, _ in csv_files.csv_records(
+                io.BytesIO(out.getvalue().encode()), ",", '"', header=True
+            )
             for payload in payloads
         ]
 
         assert found == [[["h", "i", "j", "k"], row] for row in rows]
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 1 << 20])
+@pytest.mark.parametrize(("delimiter", "quote"), [(",", '"'), (";", "'"), ("\u00a6", '"'), (",", "\u00b4")])
+def test_quote_inside_of_a_field_ends_no_record_and_opens_none(
+    delimiter: str, quote: str, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_files, "CHUNK", chunk)
+    chance = random.Random(chunk)
+    fields = ["a", "5Q", "Q5Q", "QxDyQ", "QxNyQ", "QxQQNQQyQ", "", "QQ", " Qb", "bQQb", "QxNyQ Qz"]
+
+    for _ in range(300):
+        lines = ["D".join(chance.choice(fields) for _ in range(3)) for _ in range(chance.randint(1, 6))]
+        text = "N".join(lines).replace("Q", quote).replace("D", delimiter).replace("N", "\n")
+        wanted = list(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, quotechar=quote))
+        found = [
+            next(csv.reader([payload.decode()], delimiter=delimiter, quotechar=quote))
+            for payloads, _ in csv_files.csv_records(
+                io.BytesIO(text.encode()), delimiter, quote, header=False
+            )
+            for payload in payloads
+        ]
+
+        assert found == [row for row in wanted if row]

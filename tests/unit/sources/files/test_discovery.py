@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lakefeed import Pipeline
-from lakefeed.errors import LakefeedError
+from lakefeed.errors import LakefeedError, SourceUnavailable
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reprocess.files import retry_or_forget
+from lakefeed.sources.files import piece, waiting
 from lakefeed.sources.files.finding import listing
+from lakefeed.sources.files.piece import FoundFile
+from lakefeed.sources.files.reading.opening import FileOpener
 from lakefeed.sources.files.scope import Scope
 from support.landing import Landing
 
@@ -153,8 +158,8 @@ def test_changed_file_is_ignored_or_read_again(tmp_path: Path) -> None:
     landing.run()
 
     assert ignored == [1]
-    assert landing.rows("id") == [1, 2]
-    assert landing.states() == {"1 a.json": "read", "2 a.json": "read"}
+    assert landing.rows("id") == [2]
+    assert landing.states() == {"1 a.json": "replaced", "2 a.json": "read"}
     assert landing.is_sound
 
 
@@ -198,6 +203,35 @@ def test_vanished_file_is_a_dead_letter(tmp_path: Path, monkeypatch: pytest.Monk
 
     landing.run()
 
+    assert landing.rows("id") == [2]
+    assert [one["code"] for one in landing.letters()] == ["file_gone"]
+    assert landing.states() == {"1 a.json": "unreadable", "2 b.json": "read"}
+
+
+@pytest.mark.parametrize("reads_before", [2, 5])
+def test_file_removed_while_several_tasks_read_it_is_one_dead_letter_and_no_row(
+    reads_before: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(tmp_path)
+    gone = landing.put("a.json", "".join(map(line, range(1000))), 1000)
+    landing.put("b.json", line(2), 2000)
+    for name, size in ((piece, "_SMALLEST_CUT"), (waiting, "_WORTH_A_TASK"), (waiting, "_MOST_OF_A_TASK")):
+        monkeypatch.setattr(name, size, 1000 if name is piece else 3000)
+    check, checks = FileOpener.check, []
+
+    def removed(self: FileOpener, file: FoundFile) -> None:
+        checks.append(file.path)
+        if len(checks) == reads_before:
+            gone.unlink()
+        check(self, file)
+
+    monkeypatch.setattr(FileOpener, "check", removed)
+
+    with suppress(SourceUnavailable):
+        landing.run()
+    landing.run()
+
+    assert checks.count(str(gone)) > 1
     assert landing.rows("id") == [2]
     assert [one["code"] for one in landing.letters()] == ["file_gone"]
     assert landing.states() == {"1 a.json": "unreadable", "2 b.json": "read"}
@@ -298,7 +332,8 @@ def test_time_alone_is_a_change_on_a_disk(tmp_path: Path) -> None:
 
     landing.run()
 
-    assert landing.rows("id") == [1, 1]
+    assert landing.rows("id") == [1]
+    assert landing.states() == {"1 a.json": "replaced", "2 a.json": "read"}
 
 
 def test_name_that_is_not_utf_8_is_left_out_with_a_warning(
@@ -314,3 +349,23 @@ def test_name_that_is_not_utf_8_is_left_out_with_a_warning(
     told = [one.getMessage() for one in caplog.records if "not UTF-8" in one.getMessage()]
     assert len(told) == 1
     assert r"caf\udce9.json is left out" in told[0]
+
+
+def test_folder_that_is_removed_while_folders_are_listed_has_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(tmp_path)
+    landing.put("kept.json", line(1), 1000)
+    gone = landing.put("day=1/gone.json", line(2), 1000).parent
+    scandir = os.scandir
+
+    def removing(folder: Any) -> Any:
+        if folder == str(gone):
+            shutil.rmtree(gone)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", removing)
+
+    (files,) = listing.Listing(Scope.of(str(landing.into)), {}).everything().in_order()
+
+    assert files["path"].to_pylist() == [str(landing.into / "kept.json")]

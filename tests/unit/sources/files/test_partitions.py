@@ -34,6 +34,22 @@ def test_folders_are_columns_of_declared_types_and_win_over_fields(tmp_path: Pat
     assert landing.is_sound
 
 
+def test_numbers_of_folders_may_begin_with_zeros_and_stay_as_they_are_in_text(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, HIVE, "schema: {id: long, year: short, month: int, day: long, shop: string}")
+    landing.put("year=2026/month=09/day=01/shop=007/a.json", '{"id": 1}')
+    landing.put("year=2026/month=10/day=00/shop=1/b.json", '{"id": 2}')
+    landing.put("year=2026/month=x9/day=1/shop=1/c.json", '{"id": 3}')
+
+    landing.run()
+
+    assert landing.rows() == [
+        {"id": 1, "year": 2026, "month": 9, "day": 1, "shop": "007"},
+        {"id": 2, "year": 2026, "month": 10, "day": 0, "shop": "1"},
+    ]
+    assert [one["error"] for one in landing.letters()] == ['month: expected int, got "x9"']
+    assert landing.is_sound
+
+
 def test_columns_of_folders_are_inferred_as_text_and_replayed_with_letters(tmp_path: Path) -> None:
     landing = Landing(tmp_path, HIVE, "schema: {id: long}")
     landing.put("a=x%20y/1.json", '{"id": 1}\n{"id": "no"}')

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,11 @@ from lakefeed import DataLoss, Pipeline
 from lakefeed.dead_letters.find import DeadLetterFilter
 from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.inline import InlineFlow, run_inline
-from lakefeed.engine.run_events import RunEvent, TableReached, unwatched
+from lakefeed.engine.run_events import RunEvent, TableReached, TableStopped, unwatched
 from lakefeed.engine.spark.local_tasks import LocalTasks
 from lakefeed.engine.start_positions import StartPositions
 from lakefeed.engine.supervisor import Supervisor
+from lakefeed.errors import TableError
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
@@ -54,6 +56,16 @@ def pipeline_in(folder: Path, quota: str = "1GB", evolve: str = "add") -> Pipeli
     return Pipeline.from_file(folder / "shop.yaml")
 
 
+def ended_by_tables(run: Callable[[], None]) -> Callable[[], None]:
+    """A run that may end with the error of a table."""
+
+    def running() -> None:
+        with suppress(TableError):
+            run()
+
+    return running
+
+
 @contextmanager
 def running(pipeline: Pipeline, folder: Path) -> Iterator[Received]:
     """A run that goes on, with its tasks in this process."""
@@ -63,16 +75,18 @@ def running(pipeline: Pipeline, folder: Path) -> Iterator[Received]:
         def watch(event: RunEvent) -> None:
             if isinstance(event, TableReached):
                 received[event.source].waiters.reach(event.table, event.positions)
+            elif isinstance(event, TableStopped):
+                received["api"].waiters.stop(event.table)
 
         flow = InlineFlow(tables, "api", LocalTasks(), folder / "checkpoints", watch, once=False)
-        supervisor = Supervisor(pipeline, [flow], watch, stop)
-        thread = threading.Thread(target=supervisor.run)
+        supervisor = Supervisor(pipeline, [flow], watch, stop, {"api": received["api"].journal.confirm})
+        thread = threading.Thread(target=ended_by_tables(supervisor.run))
         thread.start()
         try:
             yield received["api"]
         finally:
             stop.set()
-            thread.join(60)
+            thread.join(120)
 
 
 def test_answer_201_comes_when_every_table_has_the_rows_or_the_dead_letters(tmp_path: Path) -> None:
@@ -91,6 +105,59 @@ def test_answer_201_comes_when_every_table_has_the_rows_or_the_dead_letters(tmp_
     rows = DeltaTable(tmp_path / "orders").to_pyarrow_table().to_pylist()
     assert {bytes(row["sender"]) for row in rows} == {b"shop"}
     assert verify(pipeline).sound
+
+
+def test_wait_is_only_for_tables_that_go_on(tmp_path: Path) -> None:
+    with receiving(pipeline_in(tmp_path), {}, listen=True) as received, ThreadPoolExecutor(1) as pool:
+        api = received["api"]
+        waiting = pool.submit(post, api, "/orders?wait=table", b"{}", TOKEN)
+        wait_until(lambda: len(api.waiters._waiting) == 1, 120, lambda: "it does not wait")
+        api.waiters.reach("orders", {"orders": 1})
+        api.waiters.stop("all")
+        held = waiting.result(120)
+        api.waiters.stop("orders")
+        late = post(api, "/orders?wait=table", b"{}", TOKEN)
+
+    assert (held[0], held[1]["stopped"]) == (201, ["all"])
+    assert (late[0], late[1]["stopped"]) == (504, ["all", "orders"])
+    assert late[1]["error"].endswith("will be in the tables once: all, orders have stopped")
+
+
+def test_requests_that_wait_for_a_table_hold_no_memory(tmp_path: Path) -> None:
+    body = b'{"event_id": [' + b"1," * 450_000 + b"1]}"
+    (tmp_path / "shop.yaml").write_text(STOPS)
+    pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
+    with receiving(pipeline, {}, listen=True) as received, ThreadPoolExecutor(2) as pool:
+        api = received["api"]
+        waiting = [pool.submit(post, api, "/orders?wait=table", body) for _ in range(2)]
+        wait_until(lambda: len(api.waiters._waiting) == 2, 120, lambda: str(api.journal.contents().next))
+        held = api.receiver.pressure.in_flight  # type: ignore[union-attr]
+        others = [post(api, "/orders", body)[0] for _ in range(3)]
+        api.waiters.reach("orders", {"orders": 2})
+        answers = [one.result(120)[0] for one in waiting]
+
+    assert (held, others, answers) == (0, [202, 202, 202], [201, 201])
+
+
+def test_journal_takes_events_though_every_table_has_stopped(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(STOPS)
+    pipeline = Pipeline.from_file(tmp_path / "shop.yaml")
+    with running(pipeline, tmp_path) as api:
+        first = post(api, "/orders?wait=table", {"event_id": "x"})
+        after = [post(api, "/orders?wait=table", {"event_id": 1}) for _ in range(2)]
+        ends = api.journal.contents().next
+
+    assert [first[0], *(one[0] for one in after)] == [504, 504, 504]
+    assert after[-1][1]["stopped"] == ["orders"]
+    assert ends == {"orders": 3}
+
+
+STOPS = """
+name: shop
+sources: {api: {type: http, listen: "127.0.0.1:0", streams: [orders]}}
+tables: {orders: {path: orders, from: api, schema: {event_id: long}, evolve: {type_change: fail}}}
+flush: {interval: 50ms}
+"""
 
 
 def test_dead_letters_of_requests_are_replayed_from_what_they_hold(tmp_path: Path) -> None:
@@ -115,7 +182,7 @@ def test_segments_are_forgotten_while_a_run_goes_on(tmp_path: Path) -> None:
         for number in range(60):
             body = {"event_id": number, "filler": "x" * 1000}
             status = 503
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 120
             while status == 503 and time.monotonic() < deadline:
                 status = post(api, "/orders?wait=table", body, TOKEN)[0]
             assert status == 201
@@ -138,7 +205,7 @@ def test_full_journal_of_which_tables_have_everything_takes_events_again_at_the_
     with running(pipeline, tmp_path) as api:
         body = {"event_id": taken, "filler": FILLER}
         wait_until(
-            lambda: post(api, "/orders?wait=table", body, TOKEN)[0] == 201, 30, lambda: "it is still full"
+            lambda: post(api, "/orders?wait=table", body, TOKEN)[0] == 201, 120, lambda: "it is still full"
         )
 
     assert taken > 20
@@ -164,6 +231,14 @@ def test_run_goes_on_with_another_journal_only_when_asked(tmp_path: Path) -> Non
     assert sorted(table_ids(tmp_path / "all")) == list(range(7))
 
 
+@contextmanager
+def receiving_as_a_run(pipeline: Pipeline) -> Iterator[dict[str, Received]]:
+    """The receivers of a run, which ask its tables first."""
+    received: dict[str, Received] = {}
+    with _receiving(Tables(pipeline), received, unwatched, listen=True, in_stores=False):
+        yield received
+
+
 def test_journal_from_a_backup_takes_no_events_and_is_refused_at_every_start(tmp_path: Path) -> None:
     pipeline, folder = pipeline_in(tmp_path), tmp_path / ".lakefeed" / "journal"
     with receiving(pipeline, {}, listen=True) as received:
@@ -178,7 +253,7 @@ def test_journal_from_a_backup_takes_no_events_and_is_refused_at_every_start(tmp
     for _ in range(2):
         with (
             pytest.raises(DataLoss, match=r"older than the table\.\n.* Events 1 to 2 become"),
-            _receiving(Tables(pipeline), listen=True),
+            receiving_as_a_run(pipeline),
         ):
             pytest.fail("it listens")
     with journal_of(folder, owner="shop/api") as journal:
@@ -202,7 +277,7 @@ def test_skipping_run_on_a_journal_from_a_backup_that_is_killed_before_its_first
     answers = []
     for number in (3, 4, 5):
         # Each of these runs ends before anything is committed.
-        with _receiving(Tables(skipping), listen=True) as received:
+        with receiving_as_a_run(skipping) as received:
             answers.append(post(received["api"], "/orders", [{"event_id": number}], TOKEN))
     run_inline(pipeline)
 
@@ -230,7 +305,7 @@ def test_table_that_lacks_what_a_journal_from_a_backup_has_not_gets_dead_letters
         shutil.copytree(tmp_path / kept, name)
     skipping = Pipeline.from_file(tmp_path / "shop.yaml", ["sources.api.on_data_loss=skip"])
 
-    with _receiving(Tables(skipping), listen=True) as received:
+    with receiving_as_a_run(skipping) as received:
         post(received["api"], "/orders", [{"event_id": 3}], TOKEN)
     run_inline(skipping)
 

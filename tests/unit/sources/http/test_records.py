@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakefeed.sources.http.receiver import records as cutting
 from lakefeed.sources.http.receiver.records import records
+from lakefeed.sources.http.receiver.refusal import Refusal
 
 TEXTS = st.text(st.sampled_from('ab{}[],:"\\ \n'), max_size=8)
 VALUES = st.recursive(
@@ -29,7 +32,7 @@ def test_an_array_is_cut_into_the_texts_of_its_items(
 
     found = records(body, "application/json")
 
-    assert found.payloads.each() == texts
+    assert found.payloads.between(0, len(found.payloads)) == texts
     assert found.bad == sum(not isinstance(item, dict) for item in items)
 
 
@@ -39,4 +42,55 @@ def test_lines_are_cut_into_their_texts(items: list[Any]) -> None:
 
     found = records(b"\r\n".join(texts), "application/x-ndjson")
 
-    assert (found.payloads.each(), found.bad) == (texts, 0)
+    assert (found.payloads.between(0, len(found.payloads)), found.bad) == (texts, 0)
+
+
+def test_one_object_with_a_long_first_line_is_one_record() -> None:
+    body = b'{"text": "' + b"x" * cutting.LARGE + b'",\n "id": 1}'
+
+    found = records(body, "")
+
+    assert (len(found.payloads), found.bad) == (1, 0)
+    assert len(records(body.replace(b",\n", b"}\n{"), "").payloads) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *[
+            b"[]",
+            b"[ ]",
+            b'[{"a":1}]',
+            b' [ {"a": [1, {"b": 2}]} , {} ]\n',
+            b'[1, {"a":"}, {"}, null]',
+            b"[[],[]]",
+        ],
+        *[
+            b"[1,]",
+            b"[,1]",
+            b"[1 2]",
+            b"[1]x",
+            b"[1",
+            b'["a]',
+            b"[]]",
+            b"[{]}",
+            b'[{"a":1}}]',
+            b"[1],[2]",
+            b"[tru]",
+        ],
+    ],
+)
+def test_a_large_array_is_cut_and_refused_as_a_small_one(
+    text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken() -> object:
+        try:
+            found = records(text, "application/json")
+        except Refusal as refusal:
+            return refusal.status
+        return found.payloads.between(0, len(found.payloads)), found.rejected, found.bad
+
+    small = taken()
+    monkeypatch.setattr(cutting, "LARGE", 1)
+
+    assert taken() == small

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs o
 
 
 def openssl(*given: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, given)], check=True, capture_output=True, timeout=60)
+    subprocess.run(["openssl", *map(str, given)], check=True, capture_output=True, timeout=120)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def post_tls(api: Received, folder: Path, client: bool) -> int:
     context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
     if client:
         context.load_cert_chain(folder / "client.pem", folder / "client.key")
-    connection = http.client.HTTPSConnection("127.0.0.1", port_of(api), timeout=10, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port_of(api), timeout=60, context=context)
     try:
         connection.request("POST", "/orders", b"{}")
         return connection.getresponse().status

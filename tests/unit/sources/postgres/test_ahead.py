@@ -10,6 +10,7 @@ import pytest
 
 from lakefeed.sources.postgres.replication import ahead
 from lakefeed.sources.postgres.replication.ahead import ReadingAhead
+from support.processes import wait_until
 
 
 class Connection:
@@ -34,7 +35,8 @@ def test_no_more_than_some_bytes_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = ReadingAhead(CONNECTION, lists())
     taken = iter(reading)
     next(taken)
-    time.sleep(0.3)
+    wait_until(lambda: len(made) >= 12, 120, lambda: f"{len(made)}")
+    time.sleep(0.1)
 
     # Those that wait, the one that was taken, and the one that does not fit.
     assert len(made) == 12

@@ -21,7 +21,7 @@ def test_fault_of_the_server_at_decoding_is_told_with_the_way_out(monkeypatch: p
 
     monkeypatch.setattr(slot_messages, "slot_named", lambda *given: None)
     monkeypatch.setattr(slot_messages, "_peeked", peeked)
-    pieces = slot_messages.messages(nobody, "lakefeed_shop", "lakefeed_shop", 100)
+    pieces = slot_messages.messages(nobody, "lakefeed_shop", "lakefeed_shop", 100, nobody)
 
     assert next(pieces) == [b"first"]
     with pytest.raises(SourceError) as told:

@@ -28,7 +28,7 @@ tables:
 
 @pytest.mark.parametrize(
     ("first", "second"),
-    [("publication: both", "publication: both"), ("slot: both", "publication: Both"), ("slot: both",) * 2],
+    [("slot: both",) * 2, ("slot: both, publication: a", "slot: both, publication: b")],
 )
 def test_slot_that_two_sources_would_read_is_refused(first: str, second: str, tmp_path: Path) -> None:
     with pytest.raises(PipelineFileError, match=r"'a' has the replication slot 'both' already.*`slot`"):
@@ -39,9 +39,10 @@ def test_slot_that_two_sources_would_read_is_refused(first: str, second: str, tm
     ("first", "second"),
     [
         ("snapshot: initial", "snapshot: initial"),
+        ("publication: both", "publication: both"),
         ("publication: both, slot: mine", "publication: both"),
-        ("publication: both", "publication: both, port: 5433"),
-        ("publication: both", "publication: both, snapshot: only"),
+        ("slot: both", "slot: both, port: 5433"),
+        ("slot: both", "slot: both, snapshot: only"),
     ],
 )
 def test_slots_that_differ_or_are_not_used_are_no_trouble(first: str, second: str, tmp_path: Path) -> None:

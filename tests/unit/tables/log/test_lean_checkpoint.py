@@ -10,8 +10,9 @@ from typing import Any
 import orjson
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, Field, write_deltalake
 
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import stored_paths
@@ -56,7 +57,8 @@ def kept_until(path: Path) -> dict[str, int]:
     """When each file was removed last that the table does not name, by its newest checkpoint."""
     table = open_any(path)
     live = set(stored_paths(data_files(table)))
-    return {name: at for name, at in table.log().removed().items() if name not in live}
+    log = table.log()
+    return {name: at for name, at in log.removed(log.newest_checkpoint).items() if name not in live}
 
 
 def checkpointed(path: Path, how: str) -> None:
@@ -139,6 +141,65 @@ def test_the_next_one_is_made_of_it(path: Path, tmp_path: Path) -> None:
     for file in [*(replayed / "_delta_log").glob("*checkpoint*")]:
         file.unlink()
     assert ids(path) == ids(replayed)
+
+
+def actions(path: Path) -> list[dict[str, Any]]:
+    """What the newest checkpoint of a table says, whatever the order."""
+    newest = max((path / "_delta_log").glob("*.checkpoint.parquet"))
+    lean = without_needless_removals(pq.read_table(newest)).to_pylist()
+    for one in (one["protocol"] for one in lean if one["protocol"]):
+        one |= {name: sorted(one[name]) for name in ("readerFeatures", "writerFeatures")}
+    return sorted(lean, key=repr)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_says_what_one_of_the_whole_log_says_whatever_happens_in_between(
+    seed: int, tmp_path: Path
+) -> None:
+    chance, path = random.Random(seed), tmp_path / "table"
+    days = ["mon", "tue day", "50% off", "a/b"]
+    parsed = {"delta.checkpoint.writeStatsAsStruct": "true"} if seed % 2 else {}
+
+    def append() -> None:
+        columns = {"id": list(range(50)), "day": [chance.choice(days) for _ in range(50)]}
+        write_deltalake(
+            path,
+            pa.table(columns),
+            mode="append",
+            schema_mode="merge",
+            partition_by=["day"],
+            configuration=parsed,
+        )
+
+    append()
+    allow(path)
+    for _ in range(12):
+        for _ in range(chance.randrange(1, 4)):
+            match chance.randrange(5):
+                case 0 | 1:
+                    append()
+                case 2:
+                    files = {file.path: [chance.randrange(3)] for file in data_files(open_any(path))}
+                    some = dict(chance.sample(sorted(files.items()), min(2, len(files))))
+                    mark(path, lambda table, some=some: some)
+                case 3:
+                    table = open_any(path)
+                    info = {"kind": "compact"}
+                    compact.run(table, compact.plan(table, min_size=1, max_deleted=0.01), info, file_writer)
+                case 4 if chance.random() < 0.2:
+                    DeltaTable(path).alter.add_columns(Field(f"c{DeltaTable(path).version()}", "long"))
+        table = open_any(path)
+        checkpoint.run(table, checkpoint.plan(table))
+        whole = shutil.copytree(path, tmp_path / f"whole{DeltaTable(path).version()}", dirs_exist_ok=True)
+        for file in (whole / "_delta_log").glob("*checkpoint*"):
+            file.unlink()
+        DeltaTable(whole).create_checkpoint()
+
+        ours, theirs = actions(path), actions(whole)
+        assert [one for one in ours if one not in theirs] == [one for one in theirs if one not in ours] == []
+        assert len(ours) == len(theirs)
+        hint = orjson.loads((path / "_delta_log" / "_last_checkpoint").read_bytes())
+        assert hint["numOfAddFiles"] == len(data_files(open_any(path)))
 
 
 def test_a_checkpoint_that_somebody_else_has_made_stays(path: Path) -> None:

@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakefeed.stores import open_store
+from lakefeed.errors import StoreUnavailable
+from lakefeed.stores import open_store, store_errors
 from lakefeed.tables.log.checkpoint import read_transactions
+from lakefeed.tables.log.entry import entry_name, read_entry
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.operations import vacuum
 from lakefeed.tables.table import commit_properties
@@ -118,7 +120,7 @@ def test_every_kind_of_checkpoint_is_read_alike_by_all(
     assert snapshot.transactions == read_transactions(store, VERSION) == {
         "shop/clicks/0": 3, "shop/clicks/1": 7, "shop/clicks/2": 7, "shop/clicks/3": 7
     }  # fmt: skip
-    assert len(log.removed()) == 4
+    assert len(log.removed(log.newest_checkpoint)) == 4
     found = log.metadata()
     assert found and (found["name"], found["partitionColumns"]) == ("clicks", ["day"])
 
@@ -134,3 +136,26 @@ def test_vacuum_keeps_what_a_checkpoint_knows_as_removed_lately(
 
     assert vacuum.plan(table).files == ()
     assert len(vacuum.plan(table, retain=0.001, allow_short=True).files) == 4
+
+
+def test_an_entry_that_is_cleaned_up_while_the_log_is_read_is_no_store_that_does_not_answer(
+    tmp_path: Path,
+) -> None:
+    for number in range(4):
+        write_deltalake(tmp_path, pa.table({"id": [number]}), mode="append")
+    store = open_store(str(tmp_path), {})
+    log = Log.open(store)
+    assert log is not None
+    for version in (0, 1):
+        (tmp_path / entry_name(version)).unlink()
+
+    left = [entry.version for entry in log.newest_entries(3)]
+    with pytest.raises(StoreUnavailable, match=r"no longer has version 0: it was cleaned up meanwhile"):
+        log.snapshot(3)
+    with (
+        pytest.raises(StoreUnavailable, match=r"version 0 is no longer in the log: it was cleaned up"),
+        store_errors(str(tmp_path)),
+    ):
+        read_entry(store, 0)
+
+    assert left == [2, 3]

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,6 +67,59 @@ def test_lists_in_the_old_form_are_refused(tmp_path: Path) -> None:
     write_old_list(tmp_path / "old.parquet")
 
     with pytest.raises(TableError, match=r"old\.parquet: column a is a list in Parquet's old form"):
+        convert(tmp_path)
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "gzip", "zstd", "lz4"])
+def test_codecs_that_every_reader_has_are_read_alike(codec: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": list(range(1000))}), tmp_path / "a.parquet", compression=codec)
+
+    convert(tmp_path)
+
+    assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 1000
+    assert pl.read_delta(str(tmp_path)).height == 1000
+    assert len(rows(tmp_path)) == 1000
+
+
+def test_codecs_that_spark_lacks_are_refused_in_any_row_group(tmp_path: Path) -> None:
+    table = pa.table({"id": list(range(1000)), "n": list(range(1000))})
+    file = tmp_path / "a.parquet"
+    pq.write_table(table, file, compression={"id": "zstd", "n": "brotli"})
+    with pytest.raises(TableError, match=r"a\.parquet: column n is compressed with BROTLI") as refused:
+        convert(tmp_path)
+    assert str(refused.value).endswith("Write the file again with snappy or zstd, then convert.")
+    pq.write_table(table, file, compression="lz4", row_group_size=500)
+    # The codec of the last column chunk becomes Hadoop's LZ4, 5 in place of 7.
+    footer = bytearray(file.read_bytes())
+    footer[footer.rindex(b"\x15\x0e\x16") + 1] = 0x0A
+    file.write_bytes(footer)
+
+    with pytest.raises(TableError, match="column n is compressed with Hadoop's LZ4"):
+        convert(tmp_path)
+
+    assert not (tmp_path / "_delta_log").exists()
+
+
+def test_geometries_are_refused(tmp_path: Path) -> None:
+    shape = "SELECT 1 AS id, {'at': 'POINT(1 2)'::GEOMETRY} AS place"
+    duckdb.sql(f"COPY ({shape}) TO '{tmp_path}/a.parquet' (FORMAT parquet, GEOPARQUET_VERSION 'V2')")
+
+    with pytest.raises(TableError, match=r"column place\.at has Parquet's type GEOMETRY"):
+        convert(tmp_path)
+
+
+def test_a_broken_dictionary_of_a_later_row_group_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    words = [f"word {number % 10}" for number in range(2000)]
+    pq.write_table(pa.table({"word": words}), file, row_group_size=1000, compression="none")
+    chunk = pq.ParquetFile(file).metadata.row_group(1).column(0)
+    content = bytearray(file.read_bytes())
+    # The text of the dictionary begins with the length of its first word.
+    at = content.index(b"word 0", chunk.dictionary_page_offset) - 4
+    content[at : at + 4] = b"\xff\xff\xff\x7f"
+    file.write_bytes(content)
+
+    with pytest.raises(TableError, match=r"a\.parquet: it cannot be read: "):
         convert(tmp_path)
 
 

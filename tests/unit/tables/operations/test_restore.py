@@ -63,6 +63,19 @@ def test_restore_that_would_part_rows_from_positions_is_refused_and_points_to_re
     assert len(str(refused.value).splitlines()) == 3
 
 
+def test_restore_takes_no_rows_away_that_came_after_its_plan(tmp_path: Path) -> None:
+    table = write_table(tmp_path, [{"id": [1]}, {"id": [2]}])
+    plan = restore.plan(table, 0)
+    write_deltalake(tmp_path, pa.table({"id": [3]}), mode="append")
+
+    with pytest.raises(Conflict, match="has changed the table since version 1; nothing was restored"):
+        restore.run(table, plan, RESTORE)
+
+    assert ids(tmp_path) == [1, 2, 3]
+    restore.run(table, restore.plan(table, 0), RESTORE)
+    assert ids(tmp_path) == [1]
+
+
 def test_positions_stay_in_the_log_after_a_restore(tmp_path: Path) -> None:
     table = write_table(tmp_path, [{"id": [number]} for number in range(3)], positions="shop/clicks/0")
 

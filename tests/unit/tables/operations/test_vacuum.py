@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed.errors import TableError
+from lakefeed.handles.retype import retyped
+from lakefeed.tables.log import log as log_module
+from lakefeed.tables.log.checkpoint import Checkpoint
 from lakefeed.tables.operations import vacuum
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.retention import DAY, interval_seconds
 from lakefeed.tables.rewrite import compact as compaction
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
+from lakefeed.tables.write.keyed import tombstones as tombstones_module
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
 from lakefeed.tables.write.upsert import UpsertMode
 from lakefeed.upkeep.file_writer import file_writer
@@ -61,7 +67,7 @@ def test_tombstones_that_an_older_version_names_stay_while_they_count(
 ) -> None:
     rules = KeyRules(("id",), ("at",))
     table = KeyedTable(tmp_path, pa.schema([("id", pa.int64()), ("at", pa.int64())]), rules)
-    table.mode = UpsertMode("shop", rules, table.target, CopyOnWrite(), tombstones * DAY)
+    table.mode = UpsertMode("shop", rules, table.target, CopyOnWrite(), tombstones * DAY, retyped)
     for key in range(25):
         # So many files of tombstones become one, which is all that the newest version names.
         table.apply({"id": key, "at": 1, "op": "delete"})
@@ -69,6 +75,147 @@ def test_tombstones_that_an_older_version_names_stay_while_they_count(
     plan = vacuum.plan(table.open(), now=time.time() + days * DAY)
 
     assert any("/tombstones/" in path for path in deleted(plan)) is not kept
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many entries and checkpoints of a log, and footers of tombstones, are read."""
+    count: Counter[str] = Counter()
+
+    def counting(kind: str, module: Any, name: str) -> None:
+        real = getattr(module, name)
+
+        def counted(*given: Any) -> Any:
+            count[kind] += 1
+            return real(*given)
+
+        monkeypatch.setattr(module, name, counted)
+
+    counting("entries", log_module, "read_entry")
+    counting("entries", vacuum, "read_entry")
+    counting("checkpoints", Checkpoint, "actions")
+    counting("tombstones", tombstones_module, "_told")
+    return count
+
+
+@pytest.mark.parametrize("commits", [15, 45])
+def test_vacuum_reads_as_much_of_the_log_of_an_old_table_as_of_a_young_one(
+    commits: int, tmp_path: Path, reads: Counter[str]
+) -> None:
+    properties = {"delta.checkpointInterval": "10"}
+    table = write_table(tmp_path, [{"id": [number]} for number in range(commits)], properties=properties)
+    orphan = tmp_path / "old.parquet"
+    orphan.write_bytes(b"x")
+    os.utime(orphan, (1, 1))
+    *older, _ = sorted((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
+    for checkpoint in older:
+        os.utime(checkpoint, (time.time() - 8 * DAY,) * 2)
+    table = open_any(tmp_path)
+    reads.clear()
+
+    plan = vacuum.plan(table)
+    planning = Counter(reads)
+    vacuum.run(table, plan, INFO)
+
+    assert not orphan.exists()
+    assert planning == {"entries": 5, "checkpoints": 2}
+    assert reads - planning == {}
+
+
+@pytest.mark.parametrize("deletions", [30, 70])
+def test_vacuum_opens_as_many_tombstone_files_however_many_there_are(
+    deletions: int, tmp_path: Path, reads: Counter[str]
+) -> None:
+    rules = KeyRules(("id",), ("at",))
+    keyed = KeyedTable(tmp_path, pa.schema([("id", pa.int64()), ("at", pa.int64())]), rules)
+    keyed.mode = UpsertMode("shop", rules, keyed.target, CopyOnWrite(), 2 * DAY, retyped)
+    for key in range(deletions):
+        keyed.apply({"id": key, "at": 1, "op": "delete"})
+    table = keyed.open()
+    reads.clear()
+
+    plan = vacuum.plan(table, now=time.time() + 10 * DAY)
+
+    assert len(plan.files) >= deletions - 30
+    assert reads["tombstones"] == 2
+
+
+def test_older_checkpoints_replace_entries_for_a_retention_longer_than_that_of_the_table(
+    tmp_path: Path, reads: Counter[str]
+) -> None:
+    own = "delta.deletedFileRetentionDuration"
+    table = write_table(
+        tmp_path, [{"id": [number]} for number in range(3)], properties={own: "interval 1 days"}
+    )
+    removed = {file.name for file in tmp_path.glob("*.parquet")}
+    compaction.run(table, compaction.plan(table), operation_info("compact", by="upkeep"), file_writer)
+    table.delta.create_checkpoint()
+    set_retention(tmp_path, "interval 1 millisecond")
+    DeltaTable(tmp_path).create_checkpoint()
+    set_retention(tmp_path, "interval 1 days")
+    DeltaTable(tmp_path).create_checkpoint()
+    began = time.time()
+    for name in removed:
+        os.utime(tmp_path / name, (1, 1))
+    for version in (4, 5):
+        newer = tmp_path / "_delta_log" / f"{version:020d}.checkpoint.parquet"
+        os.utime(newer, (began + 0.8 * DAY, began + 0.8 * DAY))
+    table = open_any(tmp_path)
+    log = table.log()
+    reads.clear()
+
+    within = vacuum.plan(table, retain=2.5 * DAY, allow_short=True, now=began + 2 * DAY)
+    read = reads["entries"]
+    beyond = vacuum.plan(table, retain=1.5 * DAY, allow_short=True, now=began + 2 * DAY)
+
+    assert not log.removed(5) and len(log.removed(3)) == 3
+    # The checkpoint of version 4 has forgotten what its own entry may have removed.
+    assert (deleted(within), read) == (set(), 1)
+    assert deleted(beyond) == removed
+
+
+def test_retention_that_was_raised_protects_files_that_the_checkpoint_has_forgotten(tmp_path: Path) -> None:
+    own = "delta.deletedFileRetentionDuration"
+    table = write_table(
+        tmp_path, [{"id": [number]} for number in range(3)], properties={own: "interval 1 millisecond"}
+    )
+    for file in tmp_path.glob("*.parquet"):
+        os.utime(file, (1, 1))
+    compaction.run(table, compaction.plan(table), operation_info("compact", by="upkeep"), file_writer)
+    time.sleep(0.01)
+    table.delta.create_checkpoint()
+    set_retention(tmp_path, "interval 30 days")
+    DeltaTable(tmp_path).create_checkpoint()
+
+    plan = vacuum.plan(open_any(tmp_path))
+
+    assert plan.files == ()
+    assert DeltaTable(tmp_path, version=2).to_pyarrow_table().num_rows == 3
+
+
+def test_retention_that_was_lowered_for_a_time_takes_no_file_that_was_removed_before(tmp_path: Path) -> None:
+    own = "delta.deletedFileRetentionDuration"
+    table = write_table(tmp_path, [{"id": [n]} for n in range(3)], properties={own: "interval 7 days"})
+    DeltaTable(tmp_path).create_checkpoint()
+    removed = {file.name for file in tmp_path.glob("*.parquet")}
+    compaction.run(table, compaction.plan(table), operation_info("compact", by="upkeep"), file_writer)
+    set_retention(tmp_path, "interval 1 millisecond")
+    time.sleep(0.01)
+    DeltaTable(tmp_path).create_checkpoint()
+    set_retention(tmp_path, "interval 7 days")
+    DeltaTable(tmp_path).create_checkpoint()
+    for name in removed:
+        os.utime(tmp_path / name, (1, 1))
+    now = time.time()
+    oldest = min((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
+    os.utime(oldest, (now - 20 * DAY,) * 2)
+
+    assert deleted(vacuum.plan(open_any(tmp_path), now=now + 3 * DAY)) == set()
+    assert deleted(vacuum.plan(open_any(tmp_path), now=now + 8 * DAY)) == removed
+
+
+def set_retention(path: Path, interval: str) -> None:
+    DeltaTable(path).alter.set_table_properties({"delta.deletedFileRetentionDuration": interval})
 
 
 def test_files_removed_within_the_retention_stay_for_time_travel(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import threading
 from decimal import Decimal
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -52,6 +53,26 @@ def test_compaction_keeps_every_row_and_says_that_it_changes_no_data(tmp_path: P
         assert {action["dataChange"] for action in changed} == {False}
         told = json.loads(str(actions(tmp_path, version, "commitInfo")[0]["lakefeed"]))
         assert (told["kind"], told["by"], told["reason"]) == ("compact", "command", "too many files")
+
+
+def test_a_column_of_type_void_stays_out_of_files_and_null_for_every_reader(tmp_path: Path) -> None:
+    write_table(tmp_path, [days(number) for number in range(3)])
+    entry = tmp_path / "_delta_log" / f"{0:020d}.json"
+    lines = [json.loads(line) for line in entry.read_text().splitlines()]
+    for line in lines:
+        if "metaData" in line:
+            columns = json.loads(line["metaData"]["schemaString"])
+            columns["fields"].append({"name": "v", "type": "void", "nullable": True, "metadata": {}})
+            line["metaData"]["schemaString"] = json.dumps(columns)
+    entry.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = open_any(tmp_path)
+
+    report = compaction.run(table, compaction.plan(table), INFO, file_writer)
+
+    assert (report.before.files, report.after.files, report.after.rows) == (3, 1, 6)
+    expected = [{"id": one, "day": f"2026-11-0{one % 2 + 1}", "v": None} for one in range(6)]
+    assert pl.read_delta(str(tmp_path)).sort("id").to_dicts() == expected
+    assert DeltaTable(tmp_path).to_pyarrow_table().sort_by("id").to_pylist() == expected
 
 
 def test_second_compaction_finds_nothing_to_do_and_commits_nothing(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from deltalake.schema import PrimitiveType
 from lakefeed.errors import Conflict
 from lakefeed.files.parquet import TableWriter
 from lakefeed.tables.data_files import data_files
+from lakefeed.tables.log.entry import DamagedEntry
 from lakefeed.tables.log.write import write_entry
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact as compaction
@@ -181,3 +182,25 @@ def test_rows_are_read_file_by_file_not_all_at_once(table: LakeTable) -> None:
         opened.append(batch.num_rows)
 
     assert opened == [1, 1, 1, 1]
+
+
+def test_an_error_after_the_commit_leaves_the_files_that_the_table_now_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = write_table(tmp_path, [{"id": [number]} for number in range(4)])
+    behind = tmp_path / "_delta_log" / f"{table.version + 2:020d}.json"
+    put = LakeTable.put
+
+    def put_with_damage_behind(self: LakeTable, actions: Any) -> FileExistsError | None:
+        result = put(self, actions)
+        behind.write_text("half an ent")
+        return result
+
+    monkeypatch.setattr(LakeTable, "put", put_with_damage_behind)
+    with pytest.raises(DamagedEntry, match=f"version {table.version + 2} of the table's log is damaged"):
+        compaction.run(table, compaction.plan(table), INFO, file_writer)
+
+    behind.unlink()
+    assert DeltaTable(tmp_path).version() == table.version
+    assert len(DeltaTable(tmp_path).file_uris()) == 1
+    assert ids(tmp_path) == [0, 1, 2, 3]

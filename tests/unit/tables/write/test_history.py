@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from lakefeed.errors import TableError
+from lakefeed.errors import TableError, UnknownValues
 from lakefeed.tables.write import history as history_mode
 from lakefeed.tables.write.history import HistoryMode
 from lakefeed.tables.write.intervals.known import Known
@@ -137,10 +138,16 @@ def test_partial_changes_take_values_of_the_state_before(tmp_path: Path) -> None
     table.apply(up(10, "A", note="x"))
 
     table.apply({"id": 1, "seq": 20, "v": "B", "unchanged": ["note"]}, {**gone(30)})
-    table.apply({"id": 1, "seq": 40, "v": "C", "unchanged": ["note"]})
+    with pytest.raises(UnknownValues) as caught:
+        table.apply(
+            {"id": 1, "seq": 40, "v": "C", "unchanged": ["note"], "offset": 7},
+            up(50, "D", note="y"),
+            {"id": 1, "seq": 60, "v": "E", "unchanged": ["note"]},
+        )
 
     found = sorted((row["v"], row["note"]) for row in table.rows())
-    assert found == [("A", "x"), ("B", "x"), ("C", None)]
+    assert found == [("A", "x"), ("B", "x")]
+    assert caught.value.changes == {("0", 7, 0)}
 
 
 def test_nulls_say_nothing_where_they_are_ignored(tmp_path: Path) -> None:
@@ -262,17 +269,66 @@ def test_a_key_that_is_told_again_and_again_to_be_as_it_was_costs_no_more_each_t
     ]
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_table_that_is_truncated_and_filled_again_and_again_costs_no_more_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    table = history(tmp_path, layout)
+    costs: list[tuple[int, int]] = []
+    real = Known._floor_points
+
+    def counted(known: Known, *points: Points) -> Points:
+        found = real(known, *points)
+        costs.append((len(found), len(known.found.numbers)))
+        return found
+
+    monkeypatch.setattr(Known, "_floor_points", counted)
+
+    for load in range(30):
+        rows = [{"id": key, "seq": 10 * load + 1, "v": "A"} for key in range(20)]
+        table.apply({"op": "truncate", "seq": 10 * load}, *rows)
+
+    # Of each key: the truncation that ends its open interval, and that interval.
+    assert set(costs[1:]) == {(20, 20)}
+    assert len(table.rows()) == 600
+    # A late truncation still ends the interval that it falls into, and only that.
+    table.apply({"op": "truncate", "seq": 105})
+    ended = [row for row in table.rows() if row["valid_to"] == 105]
+    assert [row["valid_from"] for row in ended] == [101] * 20
+    assert len(table.rows()) == 600
+
+
+def test_a_history_in_order_of_several_columns_reads_what_lasts(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("term", pa.string()), ("seq", pa.int64()), ("v", pa.string())])
+    rules = HistoryRules(("id",), ("term", "seq"))
+    ends = [pa.field(name, kind) for name, kind in rules.interval_types(schema).items()]
+    table = KeyedTable(tmp_path, pa.schema([*schema, *ends]), rules, modes=HistoryMode)
+    for seq in range(3):
+        table.apply(
+            {"op": "truncate", "term": "b", "seq": 2 * seq}, {"id": 1, "term": "b", "seq": 2 * seq + 1}
+        )
+
+    # The first column alone does not say which rows are over by then.
+    table.apply({"op": "truncate", "term": "b", "seq": 3})
+    table.apply({"op": "truncate", "term": "a", "seq": 9})
+
+    found = [(row["valid_from"]["seq"], (row["valid_to"] or {}).get("seq")) for row in table.rows()]
+    assert sorted(found, key=str) == [(1, 2), (5, None)]
+
+
 def test_changes_that_share_an_interval_are_remembered_within_a_bound_and_deletions_always(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history_mode, "_MOST_REMEMBERED", 1_000)
+    monkeypatch.setattr(history_mode._Memory, "most_optional", 1_000)
     table = history(tmp_path, rules=TRACKING)
     table.apply({"id": 2, "seq": 5, "v": "Z", "op": "delete"})
 
     for number in range(90):
         table.apply(up(10 + number, "A", note=f"n{number}"))
 
+    table.restart()
     remembered = table.mode._tombstones.load(table.table)  # type: ignore[union-attr]
-    assert remembered.num_rows < 45
+    rows = remembered.of(pa.table({"id": range(100)}))
+    assert 0 < rows.filter(pc.equal(rows.column("_lakefeed_op"), 0)).nbytes <= 1_000
     table.apply({"id": 2, "seq": 3, "v": "Z"}, up(97, "B"))
     assert spans(table) == "[10,97) A, [97,98) B, [98,) A, [3,5) Z"

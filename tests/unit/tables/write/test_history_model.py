@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import random
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from support.history_model import HistoryModel
 from support.keyed_table import KeyedTable
 from support.vectors import allow
 from unit.tables.write.test_history import LAYOUTS
+from unit.tables.write.test_upsert_model import restored
 
 RUNS = int(os.environ.get("LAKEFEED_MODEL_RUNS", "12"))
 SCHEMA = pa.schema(
@@ -40,6 +43,16 @@ SCHEMA = pa.schema(
     ]
 )
 INFO = {"kind": "test", "by": "test"}
+
+
+TIME = pa.timestamp("us", "UTC")
+TIMED = pa.schema([*SCHEMA, *(pa.field(name, TIME) for name in ("at", "valid_from_time", "valid_to_time"))])
+
+
+def with_time(change: dict[str, Any]) -> dict[str, Any]:
+    """A change with its time, which grows with its sequence, and is not the same for all keys."""
+    moment = dt.datetime(2026, 11, 17, tzinfo=dt.UTC) + dt.timedelta(minutes=change["seq"] // 2)
+    return change | {"at": moment + dt.timedelta(seconds=change.get("id", 0))}
 
 
 def random_change(chance: random.Random, number: int, truncates: bool) -> dict[str, Any]:
@@ -78,38 +91,57 @@ def play(folder: Path, seed: int, layout: str) -> KeyedTable:
     """Let the changes of a seed happen to a table and to the model, which agree after each batch."""
     chance = random.Random(seed)
     except_ = chance.choice([(), ("note",), ("note", "share")])
-    rules = HistoryRules(chance.choice([("id",), ("site", "id")]), ("seq",), track_except=except_)
+    keys, ties = chance.choice([("id",), ("site", "id")]), seed % 2 == 1
+    timed = seed % 3 == 1
+    schema = TIMED if timed else SCHEMA
+    time_by = "at" if timed else None
+    rules = HistoryRules(keys, ("seq",), track_except=except_, ties_by_position=ties, time_by=time_by)
     table = KeyedTable(
         folder,
-        SCHEMA,
+        schema,
         rules,
         modes=HistoryMode,
         layout=LAYOUTS[layout](),
         partition_by=chance.choice([[], ["site"], ["name"]]) if len(rules.keys) > 1 else [],
         max_rows=chance.choice([None, 5]),
+        # A batch of so many bytes is decided in ranges of its keys.
+        range_bytes=[None, 600, 3000][seed % 5 % 3],
     )
     if layout == "merge_on_read":
         allow(folder)
         table.restart()
-    body = rules.body(SCHEMA)
-    model = HistoryModel(rules.keys, body.names, rules.tracked(body))
+    body = rules.body(schema)
+    model = HistoryModel(rules.keys, body.names, rules.tracked(body), ties=ties)
     truncates = chance.random() < 0.3
+    other = table.beside("other")
+    # Both read one stream, in turn.
+    other.offsets = table.offsets
+    versions: list[tuple[int, HistoryModel]] = []
     changes = [random_change(chance, number, truncates) for number in range(chance.randrange(5, 120))]
+    changes = [with_time(change) for change in changes] if timed else changes
     while changes:
         size = chance.choice([1, 3, 10, 40])
         batch, changes = changes[:size], changes[size:]
         # Of one time, the later position wins: partitions are read one after the other.
         batch.sort(key=lambda change: change.get("from", "0"))
-        told = table.apply(*batch).commit_info
+        writer = chance.choice([table, table, other])
+        # A vacuum without retention leaves nothing to a writer that is at an older version.
+        writer.table.refresh()
+        told = writer.apply(*batch).commit_info
         model.apply(batch)
         assert told["changes"] == len(batch) == told["applied"] + told["stale"] + told["folded"]
         assert content(table, rules) == model.content(), f"seed {seed}"
         if chance.random() < 0.2:
+            table.table.refresh()
             again = table.apply(*batch)
             model.apply(batch)
             assert not again.added or content(table, rules) == model.content()
             assert content(table, rules) == model.content(), f"seed {seed}, again"
-        disturb(chance, table)
+        versions.append((writer.table.version, deepcopy(model)))
+        disturb(chance, chance.choice([table, other]))
+        if (then := restored(chance, table, versions)) is not None:
+            model = then
+            assert content(table, rules) == model.content(), f"seed {seed}, restored"
     return table
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from lakefeed.errors import UnknownValues
 from lakefeed.tables.write.history import HistoryMode
 from lakefeed.tables.write.keyed import HistoryRules, KeyRules
 from support.keyed_table import KeyedTable
@@ -22,8 +23,8 @@ def table(tmp_path: Path) -> KeyedTable:
 
 
 def at(seq: int, **change: Any) -> dict[str, Any]:
-    """A change at a position: its number in the stream goes with its sequence."""
-    return {"seq": seq, "from": f"s-{seq}", "offset": 7, **change}
+    """A change at a position: its ordinal goes with its sequence."""
+    return {"seq": seq, "ordinal": seq, "offset": 7, **change}
 
 
 def moved(seq: int, old: int, new: int, v: str = "moved") -> list[dict[str, Any]]:
@@ -68,10 +69,13 @@ def test_keys_that_rows_exchange(table: KeyedTable) -> None:
     assert notes(table) == {1: "two", 2: "one"}
 
 
-def test_a_row_that_nobody_knows_has_nothing_to_keep(table: KeyedTable) -> None:
-    table.apply(*moved(10, 1, 3))
+def test_a_row_that_is_not_known_is_reported_and_nothing_is_committed(table: KeyedTable) -> None:
+    table.apply(at(1, id=2, v="b", note="two"))
+    with pytest.raises(UnknownValues) as caught:
+        table.apply(*moved(10, 1, 3), at(12, id=2, v="c", unchanged=SILENT))
 
-    assert notes(table) == {3: None}
+    assert notes(table) == {2: "two"}
+    assert caught.value.changes == {("0", 7, 11)}
 
 
 def test_the_history_of_a_row_that_moves_has_its_values(tmp_path: Path) -> None:

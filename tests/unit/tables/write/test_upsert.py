@@ -14,11 +14,15 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakefeed.tables.write.commit as committing
+from lakefeed.errors import TableError
+from lakefeed.tables.log.entry import entry_name
+from lakefeed.tables.operations import restore
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.commit import commit
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
-from lakefeed.tables.write.keyed.tombstones import Tombstones
+from lakefeed.tables.write.keyed.staged import logged_keys
+from lakefeed.tables.write.keyed.tombstones import TombstoneWriter
 from lakefeed.tables.write.mode import Change, NewEntry
 from lakefeed.tables.write.upsert import UpsertMode
 from support.keyed_table import KeyedTable
@@ -159,6 +163,58 @@ def test_a_replayed_change_obeys_the_sequence(tmp_path: Path) -> None:
     assert (again.commit_info["stale"], same.commit_info["stale"]) == (2, 1)
 
 
+def test_a_truncation_before_any_key_is_known_changes_nothing_in_an_empty_table(tmp_path: Path) -> None:
+    table = shop(tmp_path, KeyRules((), ("at",)))
+    truncation = {"at": 1, "op": "truncate"}
+
+    entry = table.apply(truncation)
+    table.apply({"id": 1, "at": 2, "name": "a", "keys": ["id"]})
+    table.apply({"at": 3, "op": "truncate"})
+
+    assert (entry.commit_info["changes"], entry.commit_info["folded"], entry.added) == (1, 1, ())
+    assert table.table.transactions["shop/clicks/0"] == 2
+    assert DeltaTable(table.path).count() == 0
+
+
+def test_the_key_that_events_have_brought_is_that_of_the_rows_that_are_there(tmp_path: Path) -> None:
+    table = shop(tmp_path, KeyRules((), ("at",)))
+    table.apply({"id": 1, "at": 1, "name": "a", "keys": ["id"]})
+    before = table.table.version
+    table.restart()
+    table.apply({"id": 1, "at": 2, "name": "b", "keys": ["id", "name"]})
+    now = logged_keys(table.open())
+
+    restore.run(table.open(), restore.plan(table.open(), before), {"kind": "restore", "by": "test"})
+
+    assert now == ("id", "name")
+    assert logged_keys(table.open()) == ("id",)
+    # Only the newest entries are read, however old the table is.
+    lake = table.open()
+    (tmp_path / "rows" / entry_name(0)).write_text("no entry")
+    assert logged_keys(lake) == ("id",)
+
+
+def test_a_truncation_of_rows_of_which_no_key_is_known_is_refused(tmp_path: Path) -> None:
+    table = shop(tmp_path, KeyRules((), ("at",)))
+    write_deltalake(table.path, pa.table([[1], [1], ["a"]], schema=SCHEMA), mode="append")
+    table.restart()
+
+    with pytest.raises(TableError, match="nothing has said yet which columns are the key"):
+        table.apply({"at": 2, "op": "truncate"})
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_truncations_that_come_alone_are_applied_one_after_the_other(ties: bool, tmp_path: Path) -> None:
+    rules = KeyRules(("id",), ("seq",), ties_by_position=ties)
+    table = KeyedTable(tmp_path, pa.schema([("id", pa.int64()), ("seq", pa.int64())]), rules)
+    table.apply({"id": 1, "seq": 1}, {"id": 2, "seq": 9})
+
+    counts = [table.apply({"op": "truncate", "seq": seq}).commit_info for seq in (2, 3, 3)]
+
+    assert table.rows() == [{"id": 2, "seq": 9}]
+    assert [(one["applied"], one["stale"]) for one in counts] == [(1, 0), (1, 0), (int(ties), int(not ties))]
+
+
 def test_a_replayed_tombstone_deletes_no_row(tmp_path: Path) -> None:
     table = shop(tmp_path)
     table.apply({"id": 1, "at": 5, "name": "a"}, {"id": 2, "at": 5, "name": "b"})
@@ -274,7 +330,7 @@ def _die_at(point: str, monkeypatch: Any) -> None:
         case "written":
             monkeypatch.setattr(CopyOnWrite, "write", die_after(CopyOnWrite.write))
         case "buried":
-            monkeypatch.setattr(Tombstones, "add", die_after(Tombstones.add))
+            monkeypatch.setattr(TombstoneWriter, "close", die_after(TombstoneWriter.close))
         case "before the entry":
             monkeypatch.setattr(committing, "try_entry", die)
         case _:

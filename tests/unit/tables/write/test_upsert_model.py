@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed.tables.operations import vacuum
+from lakefeed.errors import TableError
+from lakefeed.tables.operations import restore, vacuum
 from lakefeed.tables.operations.checkpoint import checkpoint_now
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
@@ -26,6 +28,7 @@ from support.keyed_table import KeyedTable
 from support.upsert_model import UpsertModel
 from support.vectors import allow
 
+M = TypeVar("M")
 RUNS = int(os.environ.get("LAKEFEED_MODEL_RUNS", "12"))
 LAYOUTS: dict[str, Callable[[], Layout]] = {"copy_on_write": CopyOnWrite, "merge_on_read": MergeOnRead}
 SCHEMA = pa.schema(
@@ -81,7 +84,9 @@ def play(folder: Path, seed: int, layout: str) -> KeyedTable:
     """Let the changes of a seed happen to a table and to the model, which agree after each batch."""
     chance = random.Random(seed)
     sequence = chance.choice(["seq", "seq", None])
-    rules = KeyRules(chance.choice([("id",), ("id", "site"), ("site", "id")]), ("seq",) if sequence else ())
+    keys = chance.choice([("id",), ("id", "site"), ("site", "id")])
+    ties = sequence is not None and seed % 2 == 1
+    rules = KeyRules(keys, ("seq",) if sequence else (), ties_by_position=ties)
     table = KeyedTable(
         folder,
         SCHEMA,
@@ -89,11 +94,17 @@ def play(folder: Path, seed: int, layout: str) -> KeyedTable:
         partition_by=chance.choice([[], ["day"], ["site"]]) if "site" in rules.keys else [],
         layout=LAYOUTS[layout](),
         max_rows=chance.choice([None, 5]),
+        # A batch of so many bytes is decided in ranges of its keys.
+        range_bytes=[None, 600, 3000][seed % 5 % 3],
     )
     if layout == "merge_on_read":
         allow(folder)
         table.restart()
-    model = UpsertModel(rules.keys, sequence, SCHEMA.names)
+    other = table.beside("other")
+    # Both read one stream, in turn.
+    other.offsets = table.offsets
+    versions: list[tuple[int, UpsertModel]] = []
+    model = UpsertModel(rules.keys, sequence, SCHEMA.names, ties=ties)
     partial, truncates = chance.random() < 0.4, chance.random() < 0.3
     changes = [
         random_change(chance, number, partial=partial, truncates=truncates)
@@ -105,13 +116,38 @@ def play(folder: Path, seed: int, layout: str) -> KeyedTable:
         batch, changes = changes[:size], changes[size:]
         # Of one time, the later position wins: partitions are read one after the other.
         batch.sort(key=lambda change: change.get("from", "0"))
-        entry = table.apply(*batch)
+        writer = chance.choice([table, table, other])
+        # A vacuum without retention leaves nothing to a writer that is at an older version.
+        writer.table.refresh()
+        entry, batch = writer.apply_known(*batch)
         model.apply(batch)
-        told = entry.commit_info
+        told = entry.commit_info if batch else {"changes": 0, "applied": 0, "stale": 0, "folded": 0}
         assert told["changes"] == len(batch) == told["applied"] + told["stale"] + told["folded"]
         assert table.rows() == model.content(), f"seed {seed}"
-        disturb(chance, table)
+        versions.append((writer.table.version, deepcopy(model)))
+        disturb(chance, chance.choice([table, other]))
+        if (then := restored(chance, table, versions)) is not None:
+            model = then
+            assert table.rows() == model.content(), f"seed {seed}, restored"
     return table
+
+
+def restored(chance: random.Random, table: KeyedTable, versions: list[tuple[int, M]]) -> M | None:
+    """Sometimes bring a table back to a version; what the model was then, if the version is still whole."""
+    if chance.random() > 0.1:
+        return None
+    version, model = chance.choice(versions[-4:])
+    lake = table.open()
+    if version == lake.version:
+        return None
+    try:
+        plan = restore.plan(lake, version)
+    except TableError as error:
+        # A vacuum has been here.
+        assert "gone" in str(error)
+        return None
+    restore.run(lake, plan, {"kind": "restore", "by": "test"})
+    return deepcopy(model)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from lakefeed.columns.staged import DELETIONS
+from lakefeed.columns.staged import DELETIONS, UPDATE
 from lakefeed.engine.spark.shaping.attempt import Attempt
 from lakefeed.engine.task.carried import (
     EVENT_ORIGIN,
@@ -19,6 +19,7 @@ from lakefeed.engine.task.carried import (
     OPS,
     PAYLOAD,
     REASON,
+    UNCHANGED,
     beside,
     event_columns,
     verdict,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _TRIED = "(tried)"
 _MADE = "(made)"
+_MET = "(met)"
 
 
 def columns_read(session: SparkSession, projection: Projection) -> list[str]:
@@ -65,8 +67,9 @@ def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
     """
     projection = table.projection
     assert projection is not None and table.columns is not None
-    events = frame.select(*map(_named, [*columns, *([OPS] if table.changes else [])]))
-    attempt = Attempt(events, _wanted(projection, changes=table.changes is not None))
+    changes = OPS in beside(table).names
+    events = frame.select(*map(_named, [*columns, *([OPS, UNCHANGED] if changes else [])]))
+    attempt = Attempt(events, _wanted(projection, changes=changes))
     tried = frame.select(attempt.value().alias(_TRIED), *map(_named, [*columns, *beside(table).names]))
     threw = _named(_TRIED).isNull()
     made = _named(_TRIED).getField(_MADE)
@@ -74,7 +77,7 @@ def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
     moment = [BATCH_TIME] if BATCH_TIME in columns and BATCH_TIME not in items else []
     rows = tried.select(
         *(made.getField(name).alias(name) for name in items),
-        F.when(threw, F.lit(None)).otherwise(made.isNotNull()).alias(KEPT),
+        F.when(threw, F.lit(None)).otherwise(_named(_TRIED).getField(_MET)).alias(KEPT),
         F.when(threw & _named(NOTE).isNull(), attempt.reason()).alias(REASON),
         *map(_named, [*beside(table).names, *moment]),
     )
@@ -82,20 +85,25 @@ def shaped(frame: DataFrame, table: TablePlan, columns: list[str]) -> DataFrame:
 
 
 def _wanted(projection: Projection, *, changes: bool = False) -> Column:
-    """A struct around what `select` makes: inside of it is null for a row that `where` leaves out.
+    """A struct of what `select` makes, null for a row that `where` leaves out, and whether it is met.
 
-    Of `changes`, a deletion for which the condition is null is kept, see `lakefeed.rows.select.Where`.
+    Of `changes`, some are made whatever the condition says: see `lakefeed.rows.select.Where`.
 
     The struct stays around the condition: Spark moves what stands directly around it into its branches, and
     what the condition throws would not be caught.
     """
     items = F.struct(*(F.expr(item.text).alias(item.name) for item in projection.items))
     if projection.where_text is None:
-        return F.struct(items.alias(_MADE))
-    met = F.expr(projection.where_text)
+        return F.struct(items.alias(_MADE), F.lit(True).alias(_MET))
+    met = F.coalesce(F.expr(projection.where_text), F.lit(False))
+    made = met
     if changes:
-        met = F.coalesce(met, _named(OPS).isin(*DELETIONS))
-    return F.struct(F.when(met, items).alias(_MADE))
+        made = (
+            met
+            | F.coalesce(_named(OPS).isin(*DELETIONS, UPDATE), F.lit(False))
+            | _named(UNCHANGED).isNotNull()
+        )
+    return F.struct(F.when(made, items).alias(_MADE), met.alias(_MET))
 
 
 def _judged(rows: DataFrame, table: TablePlan, projection: Projection) -> DataFrame:
@@ -119,7 +127,11 @@ def _judged(rows: DataFrame, table: TablePlan, projection: Projection) -> DataFr
         if not one.nullable and one.name.lower() in items
     ]
     asked = reduce(or_, [*broken, *lacking], kept.isNull())
-    if table.route or table.changes or any(pa.types.is_string(one.type) for one in _partition_columns(table)):
+    if (
+        table.route
+        or OPS in rows.columns
+        or any(pa.types.is_string(one.type) for one in _partition_columns(table))
+    ):
         asked = F.lit(True)
     counted = asked | ~kept
     carries = {PAYLOAD: F.when(asked, _named(PAYLOAD)), EVENT_ORIGIN: F.when(counted, _named(EVENT_ORIGIN))}

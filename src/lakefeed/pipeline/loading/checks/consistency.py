@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefeed.columns.change_columns import POSTGRES, WHOLE_ROW, WHOLE_ROW_TYPES
 from lakefeed.columns.column_types import type_text
 from lakefeed.pipeline.loading.checks.ingest import group_problems, ingest_problems
 from lakefeed.pipeline.loading.checks.kept import kept_problems
@@ -37,6 +38,10 @@ if TYPE_CHECKING:
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-*?\[\]]")
 """What stands in a pattern of names, and as `_` in a path."""
+_OF_SOME_ROWS = frozenset(
+    ("where", "select", "expect", "python", "delete_when", "truncate_when", "sequence_by", "ignore_nulls")
+)
+"""Options that leave out changes, or take them for others."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +90,10 @@ def _table_problems(name: str, table: TableOutline, outline: Outline) -> Problem
     """What does not fit in one table, by its own keys."""
     yield from _path_or_route(table)
     own = {source: outline.streams.get(source) for source in table.sources or ()}
-    yield from stream_problems(table.streams, own)
+    yield from stream_problems(table, own)
     yield from _misfit_route(table)
     yield from _misfit_mode(name, table, outline)
+    yield from _misfit_whole_rows(table, outline)
     yield from _misfit_changes(table, outline)
     yield from _misfit_python(table)
     yield from _idle_shuffle(table)
@@ -225,6 +231,14 @@ def _misfit_changes(table: TableOutline, outline: Outline) -> Problems:
     """What does not go together with sources that bring changes."""
     if table.mode not in CHANGING or "delete_when" in table.keys or not table.sources:
         return
+    databases = [name for name in table.sources if name in outline.sound]
+    databases = [name for name in databases if outline.sound[name].brings_whole_rows]
+    if len(databases) > 1:
+        message = (
+            f"'{databases[0]}' and '{databases[1]}' are two Postgres sources: their changes have no common "
+            f"order, and their keys may be alike. With `mode: {table.mode}`, give each its own table"
+        )
+        yield ("from",), message
     feeds = [source for source in table.sources if source in outline.feeds]
     if not feeds:
         return
@@ -265,8 +279,24 @@ def _misfit_mode(name: str, table: TableOutline, outline: Outline) -> Problems:
         columns = {**table.columns, **{field.name: field for field in made}}
         columns |= {field.name: None for field in table.partition_by if field and field.derived}
         columns |= dict.fromkeys(BROUGHT) if feed else {}
+        columns |= dict.fromkeys((*POSTGRES.others, *WHOLE_ROW_TYPES)) if brought else {}
         for option, message in column_problems(table.keyed_by, columns):
             yield (option,), message
+
+
+def _misfit_whole_rows(table: TableOutline, outline: Outline) -> Problems:
+    """What does not go with `keys: all`: each change counts, with the row as its source has it."""
+    if table.keyed_by.get("keys") != WHOLE_ROW or table.mode not in KEYED:
+        return
+    others = [name for name in table.sources or () if name in outline.sound]
+    others = [name for name in others if not outline.sound[name].brings_whole_rows]
+    if table.mode != "upsert":
+        yield ("keys",), f"`all` has an effect only with `mode: upsert`, and not with `{table.mode}`"
+    elif others:
+        message = f"`all` is for tables of a Postgres source, and '{others[0]}' is none; name the columns"
+        yield ("keys",), message
+    for option in sorted(table.keys & _OF_SOME_ROWS):
+        yield (option,), "does not go with `keys: all`, which counts all rows as they are; remove one of them"
 
 
 def _misfit_python(table: TableOutline) -> Problems:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from lakefeed.pipeline.loading.outline import Outline, TableOutline
@@ -41,12 +40,7 @@ def ingest_problems(outline: Outline, table: TableOutline) -> Iterator[tuple[Pat
     if table.route:
         yield ("app_id",), "is for a table with a `path`; with `route` there are many tables"
     known = [outline.streams.get(name) for name in table.sources]
-    topics = [
-        one
-        for streams in known
-        for one in streams or ()
-        if not table.streams or any(fnmatchcase(one, pattern) for pattern in table.streams)
-    ]
+    topics = [one for streams in known for one in streams or () if table.takes(one)]
     if len(table.sources) > 1 or len(topics) != 1:
         found = "no named topic" if not topics else ", ".join(topics)
         yield (

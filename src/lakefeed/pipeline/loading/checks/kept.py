@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -34,8 +33,8 @@ def _untaken(outline: Outline, source: str) -> Iterator[tuple[Path, str]]:
     """Streams whose events would be accepted and never land; only told where all tables can be read."""
     if any(table.sources is None and not table.query for table in outline.tables.values()):
         return
-    taken = [table.streams or ("*",) for table in outline.tables.values() if source in (table.sources or ())]
+    takers = [table for table in outline.tables.values() if source in (table.sources or ())]
     for at, stream in enumerate(outline.streams.get(source) or ()):
-        if taken and not any(fnmatchcase(stream, one) for streams in taken for one in streams):
+        if takers and not any(table.takes(stream) for table in takers):
             message = f"no table takes '{stream}'; add it to `streams` of a table, or remove it here"
             yield ("sources", source, "streams", at), message

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lakefeed.pipeline.loading.outline import Outline, TableOutline
-from lakefeed.pipeline.options.query import inputs_in_order, relations, table_of
+from lakefeed.pipeline.options.query import inputs_in_order, relations, table_of, unknown_table
 from lakefeed.pipeline.table import Table
-from lakefeed.text import suggestion
 
 if TYPE_CHECKING:
     from lakefeed.pipeline.secrets import Path
@@ -57,7 +56,7 @@ def _misfits(name: str, table: TableOutline) -> Iterator[tuple[Path, str]]:
     for key in sorted(table.keys & _KNOWN - _TAKEN):
         message = _REASONS.get(key, "has no effect on a table with `query`; remove this")
         yield ("tables", name, key), message
-    if table.evolve_rules & {"rescue", "dead_letter"}:
+    if table.evolve_rules & {"rescue", "dead_letter", "widen"}:
         message = "a query has no events to rescue or to make dead letters of; use add, ignore or fail"
         yield ("tables", name, "evolve"), message
     if any(key[0] == "delete_after" and path[0] == "tables" for key, (_, path) in table.upkeep.given.items()):
@@ -75,9 +74,7 @@ def _strangers(name: str, table: TableOutline, outline: Outline) -> Iterator[tup
         found = table_of(relation, list(outline.tables))
         path: Path = ("tables", name, "query")
         if found is None:
-            near = suggestion(relation, [each for each in outline.tables if each != name])
-            reads = "" if "." not in relation else "; a query reads tables of this file by their names"
-            yield path, f"reads '{relation}', which is no table of this file{reads or near}"
+            yield path, unknown_table(relation, [each for each in outline.tables if each != name])
         elif outline.tables[found].route or "route" in outline.tables[found].keys:
             yield path, f"reads '{found}', which has a `route` and so many tables; it cannot be read as one"
 

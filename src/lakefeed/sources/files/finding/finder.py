@@ -6,15 +6,17 @@ import logging
 import time
 from contextlib import suppress
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakefeed.errors import SourceError, SourceUnavailable
 from lakefeed.sources import Finding
-from lakefeed.sources.files.discovery import settled
+from lakefeed.sources.files.discovery import FoundFiles, is_settled
 from lakefeed.sources.files.finding.listing import Listing, is_local
 from lakefeed.sources.files.finding.notices import created_objects
 from lakefeed.sources.files.finding.queue import Message, Queue
+from lakefeed.sources.files.ledger import Ledger
 from lakefeed.sources.files.source import FilesSource
 from lakefeed.stores.location import bucket_of
 from lakefeed.text import counted
@@ -39,23 +41,25 @@ class Finder:
     or that was overwritten, waits for that.
     """
 
-    def __init__(self, source: FilesSource, whose: str) -> None:
-        self._source, self._whose = source, whose
+    def __init__(self, source: FilesSource, whose: str, ledger: Ledger) -> None:
+        self._source, self._whose, self._ledger = source, whose, ledger
         self.local = is_local(source.scope, source.storage)
-        self._listing = Listing(source.scope, source.storage)
+        self._listing = Listing(source.scope, source.storage, self._is_of_interest)
         self._queue: Queue | None = None
         """Only a run takes messages: those who look would hide them from it for a while."""
         self.remark = ""
         """Why the queue does not tell of files; empty while it does."""
         self.young = 0
         """Files that the last look has left out, as they may still be written."""
+        self.listings = 0
+        """How often everything was listed, and what was found is in the ledger."""
         self._listed_at: float | None = None
         self._looked_at, self._silent_at = 0.0, 0.0
         self._listing_took, self._look_took = 0.0, 0.0
-        self._began, self._whole = 0.0, False
+        self._began: float | None = None
+        self._whole = False
         self._last: str | None = None
         """The last name that the ledger has, in the order of a store."""
-        self._found: pa.Table | None = None
         self._messages: list[Message] = []
         self._strangers: set[str] = set()
 
@@ -71,8 +75,9 @@ class Finder:
         if not (self.local and self._source.settle):
             return
         with suppress(FileNotFoundError):
-            files = self._listing.everything()
-            if settled(files, self._source.settle).num_rows < files.num_rows:
+            self.young = 0
+            self._listing.everything()
+            if self.young:
                 time.sleep(self._source.settle)
 
     def is_due(self) -> bool:
@@ -80,7 +85,7 @@ class Finder:
         pause = min(self._listing_pause(), max(_BETWEEN, min(_SELDOMEST, _PATIENCE * self._look_took)))
         return self._listed_at is None or time.monotonic() - self._looked_at >= pause
 
-    def look(self) -> pa.Table:
+    def look(self) -> FoundFiles:
         """Files that may be new or changed: everything now and then, and between only what is cheap."""
         now, listed_at = time.monotonic(), self._listed_at
         if listed_at is None or now - listed_at >= self._listing_pause() or not self._part_is_possible():
@@ -88,36 +93,34 @@ class Finder:
         paths = self._take_messages()
         self._began, self._whole = now, False
         tells = self._queue is not None and not self.remark
-        self._found = self._listing.at(paths) if tells else self._listing.after(self._last or "")
-        return self._found
+        return self._listing.at(paths) if tells else self._listing.after(self._last or "")
 
-    def everything(self) -> pa.Table:
+    def everything(self) -> FoundFiles:
         """List all files. What messages of before tell of is among them."""
         self._take_messages()
-        self._began, self._whole = time.monotonic(), True
+        self._began, self._whole, self.young = time.monotonic(), True, 0
+        self._ledger.known.watch()
         try:
-            files = self._listing.everything()
-        except FileNotFoundError as error:
+            return self._listing.everything()
+        except BaseException as error:
+            self._ledger.known.unwatch()
+            if not isinstance(error, FileNotFoundError):
+                raise
             kind = SourceUnavailable if self.has_listed else SourceError
             raise kind(f"{self._whose}: {self._source.missing() or error}") from None
-        settle = self._source.settle
-        self._found = settled(files, settle) if self.local and settle else files
-        self.young = files.num_rows - self._found.num_rows
-        return self._found
 
     def done(self) -> None:
         """What was found is in the ledger: it is not looked for again, and its messages go."""
-        if self._found is None:
+        if self._began is None:
             return
         self._looked_at = time.monotonic()
         if self._whole:
+            self.listings += 1
             self._listed_at, self._listing_took = self._looked_at, self._looked_at - self._began
         else:
             self._look_took = self._looked_at - self._began
-        if self._found.num_rows and not self.local:
-            names = [self._last or "", pc.max(self._found["path"]).as_py()]
-            self._last = max(names, key=str.encode)
-        self._found = None
+        self._last = None if self.local else self._listing.last
+        self._began = None
         self._delete_messages()
 
     def findings(self) -> list[Finding]:
@@ -133,6 +136,15 @@ class Finder:
             return [Finding("fail", text, remedy)]
         return [Finding("ok", f"the queue answers, with about {counted(waiting, 'message')}")]
 
+    def _is_of_interest(self, files: pa.Table) -> npt.NDArray[np.bool_]:
+        """Which listed files are new or changed, and may be read."""
+        new = ~self._ledger.known.is_as_known(files)
+        if not (self.local and self._source.settle):
+            return new
+        old_enough = is_settled(files, self._source.settle)
+        self.young += int(np.count_nonzero(new & ~old_enough))
+        return new & old_enough
+
     def _part_is_possible(self) -> bool:
         """Whether there is a way to look for new files without a listing of all."""
         return not self.local and (self._queue is not None or self._last is not None)
@@ -147,7 +159,7 @@ class Finder:
 
     def _take_messages(self) -> list[str]:
         """The paths that messages tell of; nothing where the queue does not answer."""
-        self._found, self._messages = None, []
+        self._messages = []
         if self._queue is None or (self.remark and time.monotonic() - self._silent_at < _SILENCE):
             return []
         bucket, paths, unknown = bucket_of(self._source.scope.base), [], 0

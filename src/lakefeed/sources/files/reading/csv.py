@@ -6,23 +6,28 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from lakefeed.sources.files.reading.lines import CHUNK, MARK, FileOffsets, Records, bounded
+from lakefeed.formats.csv.record_ends import record_ends
+from lakefeed.sources.files.reading.lines import CHUNK, MARK, Records, bounded
 from lakefeed.sources.files.reading.opening import Stream
 
 
-def csv_records(stream: Stream, quote: str, *, header: bool) -> Iterator[Records]:
-    """All records, each with its number, from 0. With `header`, the first line stands before each of them."""
+def csv_records(stream: Stream, delimiter: str, quote: str, *, header: bool) -> Iterator[Records]:
+    """All records, each with its number, from 0. With `header`, the first record stands before each of them.
+
+    Lines of white space are no records.
+    """
     number, head = 0, b""
-    for lines in _record_lines(stream, quote.encode()):
-        if header and not head:
-            head, lines = lines[0] + b"\n", lines[1:]
-        kept = [at for at, line in enumerate(lines) if line]
+    for lines in _record_lines(stream, delimiter.encode(), quote.encode()):
+        kept = [at for at, line in enumerate(lines) if line and not line.isspace()]
+        if header and not head and kept:
+            head, first = lines[kept[0]] + b"\n", kept[0] + 1
+            lines, kept = lines[first:], [at - first for at in kept[1:]]
         offsets = np.arange(number, number + len(lines))[kept]
         number += len(lines)
         yield [head + lines[at] for at in kept], offsets
 
 
-def _record_lines(stream: Stream, quote: bytes) -> Iterator[list[bytes]]:
+def _record_lines(stream: Stream, delimiter: bytes, quote: bytes) -> Iterator[list[bytes]]:
     """The records as they stand there, some at a time, without the line breaks at their ends."""
     rest, is_first = b"", True
     while True:
@@ -30,7 +35,7 @@ def _record_lines(stream: Stream, quote: bytes) -> Iterator[list[bytes]]:
         text = rest + chunk
         if is_first:
             text, is_first = text.removeprefix(MARK), False
-        ends = _ends(text, quote)
+        ends = record_ends(text, delimiter, quote)
         if not chunk and text and (not len(ends) or ends[-1] != len(text) - 1):
             ends = np.append(ends, len(text))
         starts = np.concatenate([[0], ends + 1])
@@ -41,14 +46,3 @@ def _record_lines(stream: Stream, quote: bytes) -> Iterator[list[bytes]]:
             yield lines
         if not chunk:
             return
-
-
-def _ends(text: bytes, quote: bytes) -> FileOffsets:
-    """The line breaks that end a record: an even number of quotes is before each."""
-    signs = np.frombuffer(text, np.uint8)
-    breaks = np.flatnonzero(signs == ord("\n"))
-    if quote not in text:
-        return breaks
-    quotes = np.flatnonzero(signs == ord(quote))
-    found: FileOffsets = breaks[np.searchsorted(quotes, breaks) % 2 == 0]
-    return found

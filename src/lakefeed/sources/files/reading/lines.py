@@ -20,8 +20,10 @@ Records = tuple[list[bytes], FileOffsets]
 """Payloads, and the offset of each in its file."""
 
 
-def byte_lines(stream: pa.NativeFile, first: int, end: int) -> Iterator[Records]:
+def byte_lines(stream: pa.NativeFile, first: int, end: int, *, keep_blank: bool = False) -> Iterator[Records]:
     """The lines that begin in a range of bytes, each with the byte that it begins at.
+
+    Empty lines are left out, and unless `keep_blank` lines of white space are too.
 
     A line belongs to the range that its first byte is in, so ranges that follow each other share no line.
     """
@@ -44,7 +46,7 @@ def byte_lines(stream: pa.NativeFile, first: int, end: int) -> Iterator[Records]
         if not whole and chunk:
             rest = bounded(text)
             continue
-        payloads, offsets = _cut(text[:whole], at)
+        payloads, offsets = _cut(text[:whole], at, keep_blank=keep_blank)
         if at + whole > end:
             wanted = int(np.searchsorted(offsets, end))
             payloads, offsets = payloads[:wanted], offsets[:wanted]
@@ -55,8 +57,8 @@ def byte_lines(stream: pa.NativeFile, first: int, end: int) -> Iterator[Records]
             return
 
 
-def numbered_lines(stream: Stream) -> Iterator[Records]:
-    """All lines, each with its number, from 0; empty ones are counted and left out."""
+def numbered_lines(stream: Stream, *, keep_blank: bool = False) -> Iterator[Records]:
+    """All lines, each with its number, from 0; those that are left out are counted."""
     rest, number = b"", 0
     while True:
         chunk = bytes(stream.read(CHUNK))
@@ -65,19 +67,20 @@ def numbered_lines(stream: Stream) -> Iterator[Records]:
         rest = bounded(text[whole:])
         if whole:
             lines = _lines(text[:whole], is_first=not number)
-            payloads, offsets = _filled(text[:whole], lines, np.arange(number, number + len(lines)))
+            numbers = np.arange(number, number + len(lines))
+            payloads, offsets = _filled(text[:whole], lines, numbers, keep_blank=keep_blank)
             number += len(lines)
             yield payloads, offsets
         if not chunk:
             return
 
 
-def _cut(text: bytes, at: int) -> Records:
+def _cut(text: bytes, at: int, *, keep_blank: bool) -> Records:
     lines = _lines(text, is_first=at == 0)
     lengths = np.fromiter(map(len, lines), np.int64, len(lines)) + 1
     if at == 0 and text.startswith(MARK):
         lengths[0] += len(MARK)
-    return _filled(text, lines, at + np.cumsum(lengths) - lengths)
+    return _filled(text, lines, at + np.cumsum(lengths) - lengths, keep_blank=keep_blank)
 
 
 def _lines(text: bytes, *, is_first: bool) -> list[bytes]:
@@ -87,13 +90,15 @@ def _lines(text: bytes, *, is_first: bool) -> list[bytes]:
     return lines
 
 
-def _filled(text: bytes, lines: list[bytes], offsets: FileOffsets) -> Records:
-    """Without empty lines, and without the other half of a line break from Windows."""
+def _filled(text: bytes, lines: list[bytes], offsets: FileOffsets, *, keep_blank: bool) -> Records:
+    """The lines that are records, without the carriage returns of Windows."""
     if b"\r" in text:
         lines = [line.removesuffix(b"\r") for line in lines]
-    if b"" not in lines:
+    # A blank line begins with white space, as few lines do.
+    may_be_blank = not keep_blank and (text[:1].isspace() or b"\n " in text or b"\n\t" in text)
+    if b"" not in lines and not may_be_blank:
         return lines, offsets
-    kept = [at for at, line in enumerate(lines) if line]
+    kept = [at for at, line in enumerate(lines) if line and not (may_be_blank and line.isspace())]
     return [lines[at] for at in kept], offsets[kept]
 
 

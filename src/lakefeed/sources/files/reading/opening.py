@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -13,7 +14,7 @@ import pyarrow.fs as pafs
 from lakefeed.errors import SourceUnavailable
 from lakefeed.sources.files.piece import FoundFile
 from lakefeed.sources.files.reading.snappy import snappy_file
-from lakefeed.stores import local_folder, open_store, tag
+from lakefeed.stores import StoreError, local_folder, open_store, tag
 from lakefeed.units import format_size
 
 _CODECS = {
@@ -27,6 +28,21 @@ _CODECS = {
     ".snappy": "framed snappy",
 }
 """What each end of a name means, as messages call it."""
+_CODEC_MARKS = {
+    "gzip": re.compile(rb"\x1f\x8b\x08"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "bz2": re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)"),
+    "xz": re.compile(rb"\xfd7zXZ\0"),
+}
+"""The first bytes of compressed files; those of an empty bzip2 file differ."""
+_ENCODING_MARKS = {
+    b"\xff\xfe\0\0": "utf-32",
+    b"\0\0\xfe\xff": "utf-32",
+    b"\xff\xfe": "utf-16",
+    b"\xfe\xff": "utf-16",
+}
+"""The first bytes of text, as editors and spreadsheets on Windows write it."""
+_WORKBOOK_MARKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
 MOST_EXPANSION = 1000
 """How many times larger a compressed file may become: what is more is no data, but a trap."""
 _ALWAYS_ALLOWED = 64 * 2**20
@@ -50,9 +66,32 @@ class Unreadable(Exception):
         self.code = code
 
 
+def tells_of_content(error: Exception) -> bool:
+    """Whether an error of a reader is about what is in a file, and not about the disk or the store."""
+    return not isinstance(error, OSError) or (error.errno is None and not isinstance(error, StoreError))
+
+
 def codec_of(path: str) -> str | None:
     """How a file is compressed, by the end of its name."""
     return _CODECS.get(f".{path.rpartition('.')[2].lower()}")
+
+
+def codec_by_content(beginning: bytes) -> str | None:
+    """How a file is compressed, by its first bytes."""
+    return next((codec for codec, mark in _CODEC_MARKS.items() if mark.match(beginning)), None)
+
+
+def encoding_by_content(beginning: bytes) -> str | None:
+    """The encoding of a text, by its byte order mark; None for UTF-8."""
+    return next((name for mark, name in _ENCODING_MARKS.items() if beginning.startswith(mark)), None)
+
+
+def refuse_workbook(beginning: bytes) -> None:
+    """Raise Unreadable for Excel workbooks and other archives."""
+    if beginning.startswith(_WORKBOOK_MARKS):
+        raise Unreadable(
+            "bad_encoding", "an Excel workbook or a ZIP archive, which is not read; save each sheet as CSV"
+        )
 
 
 class FileOpener:
@@ -71,6 +110,21 @@ class FileOpener:
         """
         if not self._is_same(file):
             raise SourceUnavailable(f"{file.path} has changed since it was found; the files are listed again")
+
+    def exists(self, file: FoundFile) -> bool:
+        """Whether there is a file at its path, with whichever content."""
+        try:
+            self._is_same(file)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def holds(self, file: FoundFile) -> bool:
+        """Whether a file is as it was found."""
+        try:
+            return self._is_same(file)
+        except FileNotFoundError:
+            return False
 
     def confirm_folder(self, file: FoundFile) -> None:
         """Raise SourceUnavailable where the folder of all files is away: then no file of it is gone."""
@@ -102,12 +156,11 @@ class FileOpener:
         """The bytes as they are. Raises FileNotFoundError."""
         return pa.OSFile(path) if self._local else self._store.open_input_file(self._inside(path))
 
-    def content(self, file: FoundFile) -> IO[Any] | pa.NativeFile:
-        """The content from its beginning, decompressed; of a compressed file, it is known to be whole.
+    def content(self, file: FoundFile, codec: str | None) -> IO[Any] | pa.NativeFile:
+        """The content from its beginning, decompressed. A compressed file is decompressed to its end before.
 
         Raises Unreadable.
         """
-        codec = codec_of(file.path)
         if codec is None:
             return self.open(file.path)
         limit = max(_ALWAYS_ALLOWED, file.size * MOST_EXPANSION)
@@ -144,6 +197,6 @@ def _read(stream: IO[Any] | pa.NativeFile, codec: str) -> bytes:
     try:
         return bytes(stream.read(1 << 20))
     except (EOFError, lzma.LZMAError, pa.ArrowInvalid, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if not tells_of_content(error):
             raise
         raise Unreadable("bad_compression", f"not whole, or not {codec}: {error}") from None

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from lakefeed.rows.plain_types import plain_column, plain_type
 from lakefeed.sources.files.piece import Piece
 from lakefeed.sources.files.reading.lines import FileOffsets
-from lakefeed.sources.files.reading.opening import Unreadable
+from lakefeed.sources.files.reading.opening import Unreadable, tells_of_content
 from lakefeed.tables.file_rows import row_range
 
 _READ_AT_ONCE = 4 * 2**20
@@ -30,7 +30,7 @@ def parquet_rows(stream: pa.NativeFile, piece: Piece) -> Iterator[tuple[pa.Recor
             yield _plain(batch), np.arange(at, at + batch.num_rows)
             at += batch.num_rows
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
+        if not tells_of_content(error):
             raise
         reason = (str(error).splitlines() or ["no reason given"])[0][:200]
         raise Unreadable("bad_parquet", f"no Parquet, or damaged: {reason}") from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lakefeed.errors import SourceError
+from lakefeed.errors import SourceError, SourceUnavailable
 from lakefeed.events import Events, OffsetRange, Refused
 from lakefeed.sources.files.piece import FoundFile, Piece
 from lakefeed.sources.files.reading.events import FileEvents
@@ -17,13 +18,18 @@ from lakefeed.sources.files.reading.parquet import parquet_rows
 from lakefeed.sources.files.reading.records import records
 from lakefeed.sources.files.source import FilesSource
 from lakefeed.sources.source_errors import source_errors
-from lakefeed.stores import store_errors
+from lakefeed.stores import StoreError, store_errors
 
 _TOGETHER_RECORDS = 50_000
 _TOGETHER_BYTES = 16 * 2**20
 _TRIES = 3
 _PAUSE = 0.2
 """How often a file that cannot be read is tried, and seconds in between: it may have come this moment."""
+_ARCHIVED = re.compile("InvalidObjectState|BlobArchived")
+"""What S3 and Azure say of an object whose storage class nobody can read from."""
+_RESTORE = (
+    "the storage class of the file does not let it be read. Restore it, then type: lakefeed files retry"
+)
 
 
 def read(source: FilesSource, ranges: Sequence[OffsetRange]) -> Iterator[Events]:
@@ -57,16 +63,38 @@ def _piece(opener: FileOpener, source: FilesSource, piece: Piece, buffer: _Recor
         raise SourceError(
             f"{file.path}: permission denied.\nGive the user that runs Lakefeed the right to read it."
         ) from None
-    except (FileNotFoundError, Unreadable) as error:
-        yield from buffer.taken()
-        if isinstance(error, FileNotFoundError):
+    except (FileNotFoundError, StoreError, Unreadable) as error:
+        if isinstance(error, StoreError):
+            if not _ARCHIVED.search(str(error)):
+                raise
+            if piece.first:
+                # Told once, by who reads the beginning.
+                return
+            error = Unreadable("file_archived", _RESTORE)
+        elif isinstance(error, FileNotFoundError):
             opener.confirm_folder(file)
+            if offset or not piece.is_whole:
+                raise _removed(file) from None
             error = Unreadable("file_gone", "the file was removed before it was read")
         elif not file.changed:
-            opener.check(file)
+            _confirm_unchanged(opener, file)
+        yield from buffer.taken()
         yield _refusal(file, offset, error)
         return
-    opener.check(file)
+    _confirm_unchanged(opener, file)
+
+
+def _confirm_unchanged(opener: FileOpener, file: FoundFile) -> None:
+    """Raise SourceUnavailable where what was read may not be all of one content."""
+    try:
+        opener.check(file)
+    except FileNotFoundError:
+        raise _removed(file) from None
+
+
+def _removed(file: FoundFile) -> SourceUnavailable:
+    """Fails the batch: other tasks may have read rows of the file. The next plan gives it to one task."""
+    return SourceUnavailable(f"{file.path} was removed while it was read; the batch is planned again")
 
 
 def _rows(opener: FileOpener, piece: Piece) -> Iterator[Events]:

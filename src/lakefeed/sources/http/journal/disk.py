@@ -23,6 +23,7 @@ class DiskSegments:
 
     grows = True
     """Whether a segment takes more than one write."""
+    first = 0
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -78,6 +79,9 @@ class DiskSegments:
         os.fdatasync(file)
         if at == 0:
             sync([self._folder])
+
+    def confirm(self) -> None:
+        """The lock keeps every other run away."""
 
     def cut(self, number: int, size: int) -> None:
         """Take back all bytes of a segment from a byte on; the whole file if nothing stays."""

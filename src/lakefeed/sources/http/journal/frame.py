@@ -2,17 +2,24 @@
 
 Every number is little-endian. A frame is `head | body`, and its body is `fixed | stream | meta | lengths |
 payloads`: the length of each payload in four bytes, then all payloads one after the other.
+
+After damage, the next frame is found by its magic. So no payload may hold the magic: lengths and payloads
+that do are masked with four random bytes, which are in front of them. Meta needs no mask: it is JSON, which
+has no byte below the blank, and the length of a frame has one.
 """
 
 from __future__ import annotations
 
+import secrets
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 _MAGIC = b"LFj1"
@@ -21,7 +28,9 @@ _HEAD = struct.Struct("<4sII")
 _FIXED = struct.Struct("<BBHIQQqI")
 """Kind, length of the stream's name, whether a group ends here, events, first number, group, microseconds,
 length of meta."""
-_OPENING, _EVENTS = 0, 1
+_OPENING, _EVENTS, _MASKED = 0, 1, 2
+_MASK = 4
+"""Bytes of a mask."""
 _LENGTH = np.dtype("<u4")
 _ONE_LENGTH = struct.Struct("<I")
 
@@ -55,16 +64,19 @@ class Payloads:
     def __len__(self) -> int:
         return len(self.lengths) // _LENGTH.itemsize
 
-    def each(self) -> list[bytes]:
-        """One by one."""
-        return split(self.lengths, self.data, 0, len(self))
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return len(self.lengths) + len(self.data)
 
+    def between(self, start: int, end: int) -> list[bytes]:
+        """Payloads from one number up to and without another, which count from 0."""
+        cuts = [0, *self.ends().tolist()][start : end + 1]
+        return [self.data[one:other] for one, other in pairwise(cuts)]
 
-def split(lengths: Buffer, data: bytes, start: int, end: int) -> list[bytes]:
-    """Payloads from one number up to and without another, which count from 0."""
-    ends = np.cumsum(np.frombuffer(lengths, _LENGTH), dtype=np.int64).tolist()
-    begins = [0, *ends[:-1]]
-    return [data[one:other] for one, other in zip(begins[start:end], ends[start:end], strict=True)]
+    def ends(self) -> npt.NDArray[np.int64]:
+        """Where each of them ends in `data`."""
+        return np.cumsum(np.frombuffer(self.lengths, _LENGTH), dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +91,17 @@ class Batch:
     """JSON of what is kept beside the events, or nothing."""
     tail: bytes
     """Lengths and payloads."""
+    kind: int = _EVENTS
 
     @classmethod
     def of(cls, stream: str, payloads: Payloads, received: int, meta: dict[str, Any]) -> Batch:
         """The payloads with what is kept beside them."""
         kept = orjson.dumps(meta) if meta else b""
-        return cls(stream, len(payloads), received, kept, payloads.lengths + payloads.data)
+        tail, kind = payloads.lengths + payloads.data, _EVENTS
+        while _MAGIC in tail or _MAGIC in kept[1 - len(_MAGIC) :] + tail[: len(_MAGIC) - 1]:
+            mask, kind = secrets.token_bytes(_MASK), _MASKED
+            tail = mask + _masked(payloads.lengths + payloads.data, mask)
+        return cls(stream, len(payloads), received, kept, tail, kind)
 
     def kept(self) -> dict[str, Any]:
         """What is kept beside the events."""
@@ -97,8 +114,16 @@ class Batch:
     def framed(self, first: int, group: int, *, ends: bool) -> list[bytes]:
         """The bytes of the frame, in parts, once it is known which numbers the events have."""
         name = self.stream.encode()
-        fixed = _FIXED.pack(_EVENTS, len(name), ends, self.count, first, group, self.received, len(self.meta))
+        fixed = _FIXED.pack(
+            self.kind, len(name), ends, self.count, first, group, self.received, len(self.meta)
+        )
         return _framed(b"".join((fixed, name, self.meta)), self.tail)
+
+
+def _masked(data: Buffer, mask: Buffer) -> bytes:
+    """Bytes under a mask; masked once more, they are as before."""
+    whole = np.frombuffer(bytes(data) + bytes(-len(data) % _MASK), np.uint32)
+    return (whole ^ np.frombuffer(mask, np.uint32)).tobytes()[: len(data)]
 
 
 def opening(meta: dict[str, Any], group: int, *, ends: bool) -> list[bytes]:
@@ -130,6 +155,8 @@ class Frame:
     received: int
     body: Buffer
     _meta: tuple[int, int]
+    masked: bool = False
+    """Whether lengths and payloads are under a mask."""
 
     @property
     def next(self) -> int:
@@ -143,12 +170,14 @@ class Frame:
 
     def payloads(self, start: int, end: int) -> list[bytes]:
         """The events with numbers from `start` up to and without `end`, which the frame has."""
-        at = self._meta[1]
-        data = at + self.count * _LENGTH.itemsize
+        tail = self.body[self._meta[1] :]
+        if self.masked:
+            tail = _masked(tail[_MASK:], tail[:_MASK])
+        data = self.count * _LENGTH.itemsize
         if self.count == 1:
-            return [bytes(self.body[data:])] if end > start else []
-        lengths, data_bytes = self.body[at:data], bytes(self.body[data:])
-        return split(lengths, data_bytes, start - self.first, end - self.first)
+            return [bytes(tail[data:])] if end > start else []
+        held = Payloads(bytes(tail[:data]), bytes(tail[data:]))
+        return held.between(start - self.first, end - self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +214,8 @@ def _frame(view: memoryview, at: int, *, checked: bool) -> Frame | None:
         return None
     kind, named, ends, count, first, group, received, meta = _FIXED.unpack_from(body)
     behind = _FIXED.size + named
-    if kind > _EVENTS or behind + meta + count * _LENGTH.itemsize > length:
+    masked = kind == _MASKED
+    if kind > _MASKED or behind + meta + count * _LENGTH.itemsize + masked * _MASK > length:
         return None
     stream = str(body[_FIXED.size : behind], "utf-8", "replace")
     return Frame(
@@ -199,6 +229,7 @@ def _frame(view: memoryview, at: int, *, checked: bool) -> Frame | None:
         received,
         body,
         (behind, behind + meta),
+        masked,
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from lakefeed.events import Offsets
+from lakefeed.sources.http.journal.segments import epoch_of
 
 _APART = 64 * 1024
 """Bytes between two frames that are remembered."""
@@ -78,6 +79,10 @@ class Index:
     def size(self) -> int:
         """The bytes of all segments."""
         return sum(segment.size for segment in self.segments.values())
+
+    def oldest(self, following: int) -> int:
+        """The first segment of those whose number has an epoch; `following` where there is none."""
+        return next((number for number in self.segments if epoch_of(number)), following)
 
     def locate(self, stream: str, start: int, end: int) -> list[Piece]:
         """The pieces in which the events of a range lie, and some others with them."""

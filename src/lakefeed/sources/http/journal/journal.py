@@ -7,17 +7,17 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from lakefeed.errors import LakefeedError, SourceError
+from lakefeed.errors import Fenced, LakefeedError, SourceError, SourceUnavailable
 from lakefeed.events import Offsets
 from lakefeed.sources.http.journal.frame import Batch, Frame, opening
 from lakefeed.sources.http.journal.index import Piece, Segment
 from lakefeed.sources.http.journal.keys import Keys
-from lakefeed.sources.http.journal.scan import Contents, scan
-from lakefeed.sources.http.journal.segments import Segments
+from lakefeed.sources.http.journal.scan import OLDEST, SEEN, Contents, scan
+from lakefeed.sources.http.journal.segments import Segments, epoch_of
 from lakefeed.text import counted
 
 _log = logging.getLogger("lakefeed")
@@ -28,6 +28,8 @@ _LINGER = 0.1
 """Seconds that requests are gathered for where each write is an object of its own."""
 _RETRY = 1.0
 """Seconds after which a journal that could not be written is tried."""
+_LOOK_AROUND = 2.0
+"""Seconds after which a run that receives nothing looks whether another one has taken over."""
 _DELETED_AT_ONCE = 10
 """Segments that go between two writes: requests wait meanwhile, and a store takes its time for each."""
 
@@ -58,6 +60,9 @@ class Journal:
         self._owner = owner
         self._contents = contents
         self._opened_at = dict(contents.next)
+        self._seen = max(contents.index.segments, default=-1)
+        """The last segment before the first one of this epoch."""
+        self._fenced: Fenced | None = None
         self._size = contents.index.size
         self._most = min(_SEGMENT, quota // _SEGMENTS_IN_QUOTA)
         self._broken: tuple[int, int] | None = contents.torn
@@ -80,7 +85,8 @@ class Journal:
     def begin(self) -> None:
         """Bring the journal to a state that can be written. Raises OSError."""
         self._heal()
-        if self._contents.id is None or self._contents.gives_up:
+        # In a store, the opening says what this run has seen, before anything depends on that.
+        if self._contents.id is None or self._contents.gives_up or not self._segments.grows:
             self._write([], anew=True)
         self._contents.id, self._contents.owner = self.id, self._owner
         self._thread.start()
@@ -109,6 +115,16 @@ class Journal:
     def size(self) -> int:
         """Its bytes."""
         return self._size
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether a run on another machine can take it over."""
+        return not self._segments.grows
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether a run on another machine has taken it over."""
+        return self._fenced is not None
 
     @property
     def trouble(self) -> str:
@@ -147,11 +163,24 @@ class Journal:
         with self._condition:
             return dict(self._opened_at)
 
+    def confirm(self) -> None:
+        """Raise Fenced where another run has taken the journal over."""
+        if self._fenced is not None:
+            raise self._fenced
+
+    def confirm_now(self) -> None:
+        """As `confirm`, and the store is asked. Called from any thread. Raises SourceUnavailable."""
+        self.confirm()
+        try:
+            self._segments.confirm()
+        except OSError as error:
+            raise SourceUnavailable(f"the journal {self._segments} does not answer: {error}") from error
+
     def _run(self) -> None:
         while True:
             with self._condition:
                 while not (self._waiting or self._forget_now or self._closing):
-                    if not self._condition.wait(_RETRY if self._trouble or self._undeleted else None):
+                    if not self._condition.wait(self._patience()):
                         self._forget_now |= self._undeleted
                         break
                 if self._waiting and not self._segments.grows and not self._closing:
@@ -161,10 +190,30 @@ class Journal:
                 closing = self._closing
             if group or (self._trouble and not closing):
                 self._commit(group)
-            if forget:
+            elif not self._segments.grows:
+                self._look_around()
+            if forget and self._fenced is None:
                 self._forget(positions)
             if closing and not group:
                 return
+            # Until the next write nothing of this one is held.
+            group = []
+
+    def _patience(self) -> float | None:
+        """How long nothing may happen until the journal is looked at."""
+        if self._trouble or self._undeleted:
+            return _RETRY
+        return None if self._segments.grows else _LOOK_AROUND
+
+    def _look_around(self) -> None:
+        """Notice a run that has taken over, also while no requests come."""
+        try:
+            self._segments.confirm()
+        except Fenced as error:
+            self._fenced = error
+            self._tell(str(error))
+        except Exception as error:
+            _log.debug("the epoch of the journal could not be read", exc_info=error)
 
     def _commit(self, group: list[Append]) -> None:
         """One write for all; without any, one that only shows whether the journal can be written again.
@@ -172,9 +221,12 @@ class Journal:
         Nobody may come to try: whoever sees that requests are refused sends none.
         """
         try:
+            self.confirm()
             self._heal()
             self._write(group, anew=not group)
         except Exception as error:
+            if isinstance(error, Fenced):
+                self._fenced = error
             if not isinstance(error, OSError | LakefeedError):
                 # A defect: whoever waits must hear of it, and the next write may succeed.
                 _log.exception("the journal %s could not be written", self._segments)
@@ -192,9 +244,11 @@ class Journal:
         segment = now.index.segments.get(last)
         parts: list[bytes] = []
         if anew or segment is None or segment.size >= self._most or not self._segments.grows:
-            segment = Segment(last + 1)
+            segment = Segment(max(last + 1, self._segments.first))
+            if epoch_of(segment.number) != epoch_of(last):
+                self._seen = last
             meta = {"format": _FORMAT, "journal": self.id, "owner": self._owner, "next": now.next}
-            meta |= {"given_up": now.given_up}
+            meta |= {"given_up": now.given_up, SEEN: self._seen, OLDEST: now.index.oldest(segment.number)}
             parts = opening(meta, number, ends=not group)
         start, at = segment.size, segment.size + sum(map(len, parts))
         ends, added = dict(now.next), []
@@ -227,12 +281,15 @@ class Journal:
             self._broken = None
 
     def _try_to_heal(self) -> None:
+        if self._fenced is not None:
+            return
         try:
             self._heal()
         except (OSError, LakefeedError) as error:
             _log.debug("the journal could not be healed yet", exc_info=error)
 
     def _tell(self, trouble: str) -> None:
+        trouble = trouble.partition("\n")[0].rstrip(".")
         if bool(trouble) != bool(self._trouble):
             if trouble:
                 _log.warning(
@@ -249,11 +306,15 @@ class Journal:
         for segment in list(index.segments.values())[:-1]:
             if not segment.is_held(held):
                 break
+            if not (segment.streams or self._segments.grows or epoch_of(segment.number)):
+                # A run of an earlier release ends at it; without it, that would go on there.
+                continue
             gone.append(segment.number)
         if not gone:
             self._undeleted = False
             return
         try:
+            self._segments.confirm()
             if len(self.keys) and gone[-1] > self._keys_kept:
                 self._segments.save_keys(self.keys.dump())
             self._keys_kept = gone[-1]
@@ -261,7 +322,8 @@ class Journal:
                 self._segments.delete(number)
                 with self._condition:
                     self._size -= index.segments.pop(number).size
-        except (OSError, LakefeedError) as error:
+        except Exception as error:
+            # Whatever it is: without this thread, every request would wait for ever.
             if not self._undeleted:
                 _log.warning("segments of the journal %s cannot be deleted: %s", self._segments, error)
             self._undeleted = True
@@ -316,16 +378,20 @@ def writing(
 
 
 def _recovered(segments: Segments, keys: Keys, owner: str, *, skip_damaged: bool) -> Contents:
-    if not keys.load(segments.keys()):
-        _log.warning(
-            "the journal %s has lost idempotency keys of deleted segments: `keys` is damaged", segments
-        )
-
     def note(frame: Frame) -> None:
         if meta := frame.meta():
             keys.note(frame.stream, meta, frame.first, frame.count, frame.received)
 
     contents = scan(segments, checked=True, note=note)
+    # A run that was paused saves the keys before it deletes segments: what the scan has missed is here.
+    if not keys.load(segments.keys()):
+        _log.warning(
+            "the journal %s has lost idempotency keys of deleted segments: `keys` is damaged", segments
+        )
+    for number in contents.superseded:
+        # They count for nothing, whether or not they are there.
+        with suppress(OSError):
+            segments.delete(number)
     if contents.id is not None and contents.owner != owner:
         raise SourceError(
             f"the journal {segments} belongs to {contents.owner}, and this is {owner}.\n"

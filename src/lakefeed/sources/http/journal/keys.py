@@ -23,7 +23,8 @@ class Answered:
     """Of the body: the same key with another body is a mistake of the sender."""
     first: int
     count: int
-    rejected: list[dict[str, Any]]
+    rejected: bytes
+    """The bad records that the answer names, as JSON: there are many answers in memory."""
     received: int
     """Microseconds since 1970."""
     bad: int = 0
@@ -54,8 +55,8 @@ class Keys:
         """Take note of a request that is in the journal; one without a key is none of ours."""
         if "key" in meta:
             name = name_of(meta.get("sender"), stream, meta["key"])
-            bad = meta["rejected"], received, meta["bad"]
-            self._add(name, Answered(meta["digest"], first, count, *bad))
+            rejected = orjson.dumps(meta["rejected"])
+            self._add(name, Answered(meta["digest"], first, count, rejected, received, meta["bad"]))
 
     def _add(self, name: str, answered: Answered) -> None:
         with self._lock:
@@ -80,18 +81,21 @@ class Keys:
         with self._lock:
             self._forget()
             rows = [
-                (name, one.digest, one.first, one.count, one.rejected, one.received, one.bad)
+                (name, one.digest, one.first, one.count, orjson.Fragment(one.rejected), one.received, one.bad)
                 for name, one in self._known.items()
             ]
         data = orjson.dumps(rows)
         return zlib.crc32(data).to_bytes(4, "little") + data
 
     def load(self, data: bytes) -> bool:
-        """Take back what `dump` has returned; whether it was whole."""
+        """Add what `dump` has returned as older than all that is known; whether it was whole."""
         if len(data) < 4 or zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
             return not data
-        for name, *answered in orjson.loads(data[4:]):
-            self._add(name, Answered(*answered))
+        newer, self._known = self._known, OrderedDict()
+        for name, digest, first, count, rejected, *rest in orjson.loads(data[4:]):
+            self._add(name, Answered(digest, first, count, orjson.dumps(rejected), *rest))
+        for name, known in newer.items():
+            self._add(name, known)
         return True
 
 

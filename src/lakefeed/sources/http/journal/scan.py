@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from lakefeed.events import Offsets
 from lakefeed.sources.http.journal.frame import Damage, Frame, frames
 from lakefeed.sources.http.journal.index import Index, Segment
-from lakefeed.sources.http.journal.segments import Segments
+from lakefeed.sources.http.journal.segments import Segments, epoch_of
 
+SEEN = "seen"
+"""What the opening of a segment has under this name: the last segment before its epoch that counts."""
+OLDEST = "oldest"
+"""The oldest segment that was there when the segment was written, of those whose number has an epoch."""
+_AT_ONCE = 8
+"""Segments that are read at the same time from a store."""
 Noting = Callable[[Frame], None]
 
 
@@ -34,6 +43,8 @@ class Contents:
     """Up to where events of streams may go although no table took them."""
     gives_up: bool = False
     """Whether that is still to be written down."""
+    superseded: list[int] = field(default_factory=list)
+    """Segments of a run that another one had replaced before it wrote them; it answered for none of them."""
     untaken: Offsets = field(default_factory=dict)
     """The next numbers of streams that no table takes now."""
 
@@ -49,14 +60,61 @@ def scan(segments: Segments, *, checked: bool, note: Noting = lambda frame: None
     """
     found = Contents()
     numbers = segments.numbers()
-    for number in numbers:
-        # It may have gone since: then all tables have it.
-        with suppress(FileNotFoundError):
-            data = segments.read(number)
-            _scan_segment(
-                found, number, data, note, checked=checked, last=number == numbers[-1] and segments.grows
-            )
+    found.superseded = [] if segments.grows else _superseded(segments, numbers)
+    numbers = [number for number in numbers if number not in found.superseded]
+    for number, data in _contents(segments, numbers):
+        last = number == numbers[-1] and segments.grows
+        _scan_segment(found, number, data, note, checked=checked, last=last)
     return found
+
+
+def _superseded(segments: Segments, numbers: Sequence[int]) -> list[int]:
+    """What runs that were paused wrote, after a later run had begun: its segments say what counts.
+
+    Each says which segment was the last before its epoch; and the last one of all, which was the oldest, so
+    that nothing before that which comes late counts.
+    """
+    firsts = {epoch_of(number): number for number in reversed(numbers)}
+    telling = sorted({*firsts.values(), *numbers[-1:]})
+    openings = {number: _opening(data) for number, data in _contents(segments, telling)}
+    oldest = openings.get(numbers[-1], {}).get(OLDEST, 0) if numbers else 0
+    superseded = {number for number in numbers if epoch_of(number) and number < oldest}
+    # The last epoch first: what is superseded itself says nothing of others.
+    for first in firsts.values():
+        if first not in superseded and (meta := openings.get(first)):
+            superseded |= {number for number in numbers if meta.get(SEEN, first) < number < first}
+    return sorted(superseded)
+
+
+def _opening(data: bytes) -> Mapping[str, Any]:
+    """What the first frame of a segment says; nothing where it is damaged."""
+    frame = next(frames(data, checked=True), None)
+    return frame.meta() if isinstance(frame, Frame) and not frame.stream else {}
+
+
+def _contents(segments: Segments, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """The segments in their order; several are on their way at once where each is a request.
+
+    One that has gone since is left out: all tables have it.
+    """
+    if segments.grows:
+        for number in numbers:
+            with suppress(FileNotFoundError):
+                yield number, segments.read(number)
+        return
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        reading: deque[tuple[int, Future[bytes]]] = deque()
+        for number in numbers:
+            reading.append((number, pool.submit(segments.read, number)))
+            if len(reading) == _AT_ONCE:
+                yield from _finished(*reading.popleft())
+        while reading:
+            yield from _finished(*reading.popleft())
+
+
+def _finished(number: int, reading: Future[bytes]) -> Iterator[tuple[int, bytes]]:
+    with suppress(FileNotFoundError):
+        yield number, reading.result()
 
 
 def _scan_segment(

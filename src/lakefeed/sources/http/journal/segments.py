@@ -9,6 +9,19 @@ from typing import Protocol
 KEYS = "keys"
 """The name of what is kept of segments that are gone."""
 _SUFFIX = ".segment"
+_EPOCH_BITS = 32
+"""The number of a segment has below these bits its place among the segments of one run, and the epoch of the
+run above."""
+
+
+def first_number(epoch: int) -> int:
+    """The first number of the segments of an epoch."""
+    return epoch << _EPOCH_BITS
+
+
+def epoch_of(number: int) -> int:
+    """The epoch in which a segment was written."""
+    return number >> _EPOCH_BITS
 
 
 def segment_name(number: int) -> str:
@@ -28,6 +41,10 @@ class Segments(Protocol):
     grows: bool
     """Whether a segment takes more than one write."""
 
+    first: int
+    """The first number that the next segment of this run may have. No other run ever uses it or one up to the
+    next epoch, so the number of a segment that was deleted is never free again."""
+
     def locked(self) -> AbstractContextManager[None]:
         """Hold the journal for the length of a run. Raises Fenced."""
 
@@ -38,10 +55,20 @@ class Segments(Protocol):
         """Some bytes of a segment. Raises FileNotFoundError."""
 
     def append(self, number: int, at: int, parts: list[bytes]) -> None:
-        """Write behind the bytes that are there, and wait until they survive a power cut."""
+        """Write behind the bytes that are there, and wait until they survive a power cut.
+
+        Raises Fenced where another run has taken the journal over, which may not read what was written.
+        """
+
+    def confirm(self) -> None:
+        """Raise Fenced where another run has taken the journal over. Called from any thread."""
 
     def cut(self, number: int, size: int) -> None:
-        """Take back all bytes of a segment from a byte on; the whole segment if nothing stays."""
+        """Take back all bytes of a segment from a byte on; the whole segment if nothing stays.
+
+        Where nothing can be taken back safely, `first` moves on, and what came before it and was not
+        confirmed counts for nothing.
+        """
 
     def delete(self, number: int) -> None:
         """Let a segment go."""

@@ -19,6 +19,8 @@ Headers = dict[bytes, bytes]
 
 ARRIVED = "lakefeed.arrived"
 """The extension of ASGI that tells whether `receive` would return at once."""
+GONE = "lakefeed.gone"
+"""The extension of ASGI that tells whether the client has gone."""
 _INFLATE = {"gzip": gunzip, "x-gzip": gunzip, "zstd": unzstd}
 ENCODINGS = "gzip, zstd"
 _SMALL = 64 * 1024

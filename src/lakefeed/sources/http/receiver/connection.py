@@ -10,7 +10,7 @@ import httptools
 import orjson
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from lakefeed.sources.http.receiver.body import ARRIVED
+from lakefeed.sources.http.receiver.body import ARRIVED, GONE
 
 _MOST_CONNECTIONS = 2_000
 _HEADER_SECONDS = 10.0
@@ -24,6 +24,10 @@ class Exchange(RequestResponseCycle):
     def arrived(self) -> bool:
         """Whether something of the body, or its end, is here and was not asked for yet."""
         return self.message_event.is_set()
+
+    def is_gone(self) -> bool:
+        """Whether the client has closed the connection, and so hears no answer."""
+        return self.disconnected
 
     async def send(self, message: Any) -> None:
         """Keep the head until the body comes, which our application sends as a whole."""
@@ -132,7 +136,7 @@ class Connection(HttpToolsProtocol):
             keep_alive=version != "1.0" and self.parser.should_keep_alive(),
             on_response=self.on_response_complete,
         )
-        scope["extensions"] = {ARRIVED: self.cycle.arrived}
+        scope["extensions"] = {ARRIVED: self.cycle.arrived, GONE: self.cycle.is_gone}
         if before is None or before.response_complete:
             self._start_asgi_task(self.cycle, self.app)
         else:
@@ -202,5 +206,5 @@ class Connection(HttpToolsProtocol):
             + more
             + f"content-length: {len(body)}\r\n\r\n".encode()
         )
-        self.transport.write(head + body)
+        self.transport.write(head if self.parser.get_method() == b"HEAD" else head + body)
         self.transport.close()

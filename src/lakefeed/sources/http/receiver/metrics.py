@@ -50,7 +50,7 @@ class ReceiverMetrics(Collector):
         syncs = HistogramMetricFamily(
             "lakefeed_journal_sync_seconds", "How long a write of the journal took.", labels=_LABELS
         )
-        for name, one in self._received.items():
+        for name, one in list(self._received.items()):
             labels = (self._pipeline, name)
             journal.add_metric(labels, one.journal.size)
             age.add_metric(labels, age_of(one))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -34,6 +35,7 @@ class Pressure:
 
     def __init__(self, in_flight: int, quota: int, journal_size: Callable[[], int]) -> None:
         self.in_flight = 0
+        self.lock = threading.Lock()
         self._flight_limit = Limit(in_flight, 0.5)
         self._quota = quota
         self._journal_limit = Limit(quota)
@@ -65,20 +67,30 @@ class Held:
 
     def __init__(self, pressure: Pressure) -> None:
         self._pressure = pressure
-        self._bytes = 0
+        self.size = 0
 
     def take(self, count: int) -> None:
-        """Hold some more; raises Refusal when that is too much for all together."""
-        self._pressure.check(count)
-        self._bytes += count
-        self._pressure.in_flight += count
+        """Hold some more; raises Refusal when that is too much for all together. Called from any thread."""
+        with self._pressure.lock:
+            self._pressure.check(count)
+            self.size += count
+            self._pressure.in_flight += count
+
+    def give_back(self, count: int) -> None:
+        """Hold less."""
+        with self._pressure.lock:
+            self.size -= count
+            self._pressure.in_flight -= count
+
+    def keep(self, count: int) -> None:
+        """Hold no more than this."""
+        self.give_back(max(0, self.size - count))
 
     def __enter__(self) -> Held:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pressure.in_flight -= self._bytes
-        self._bytes = 0
+        self.give_back(self.size)
 
 
 class Rates:

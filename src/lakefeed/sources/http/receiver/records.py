@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -18,10 +19,27 @@ _NDJSON = frozenset(
 )
 _JSON = frozenset({"application/json", "text/json"})
 # What clients send when nobody has told them a type: `curl -d` says that it is a form.
-_UNSAID = frozenset({"", "application/octet-stream", "text/plain", "application/x-www-form-urlencoded"})
+_FORM = "application/x-www-form-urlencoded"
+_UNSAID = frozenset({"", "application/octet-stream", "text/plain", _FORM})
 _BETWEEN_OBJECTS = re.compile(rb"\}[ \t\r\n]*,[ \t\r\n]*\{")
-_MOST_TOLD = 100
+MOST_NAMED = 100
 """Bad records that an answer names."""
+LARGE = 256 * 1024
+"""Bytes from which on a text is taken apart outside of the loop, and what that costs is counted before."""
+MOST_RECORDS = 500_000
+"""Records of one request."""
+_RECORD = 100
+"""Bytes of memory that a record costs in addition to its text."""
+_SIGNS = {b"{": 240, b"[": 64, b",": 60, b":": 60}
+"""Bytes of memory that a parsed text costs for each of these signs in it, at most."""
+
+Charge = Callable[[int], None]
+"""Counts bytes of memory before they are taken, and gives back those of a negative number. Raises Refusal
+where they cannot be had."""
+
+
+def _free(_: int) -> None:
+    return
 
 
 @dataclass(slots=True)
@@ -32,16 +50,23 @@ class Records:
     rejected: list[dict[str, Any]] = field(default_factory=list)
     """`{"index": 3, "error": "..."}`, the first hundred."""
     bad: int = 0
+    is_cut: bool = False
+    """Whether the rest was not looked at: so many are bad that nothing is taken."""
+    digest: str = ""
+    """Of the body, decompressed; empty for a request without an idempotency key."""
 
     def reject(self, index: int, error: str, **where: int) -> None:
         """Take note of a bad record."""
         self.bad += 1
-        if len(self.rejected) < _MOST_TOLD:
+        if len(self.rejected) < MOST_NAMED:
             self.rejected.append({"index": index, **where, "error": error})
 
 
-def records(body: bytes, content_type: str) -> Records:
-    """Tell the events of a body apart. Raises Refusal where that is not possible."""
+def records(body: bytes, content_type: str, charge: Charge = _free, *, strict: bool = False) -> Records:
+    """Tell the events of a body apart. Raises Refusal where that is not possible.
+
+    With `strict`, a body is not looked at any further once an answer can name no more bad records.
+    """
     kind = _kind(content_type)
     text = body.strip(SPACE)
     if not text:
@@ -49,16 +74,21 @@ def records(body: bytes, content_type: str) -> Records:
             400, "the body is empty", "send a JSON object, an array of them, or one object per line"
         )
     if kind in _NDJSON:
-        return _lines(body)
+        return _lines(body, charge, strict=strict)
     if text.startswith(b"["):
-        return _array(text)
+        return _array(text) if len(text) < LARGE else _large_array(text, charge, strict=strict)
+    _refuse_form(kind, text)
     if kind in _JSON or b"\n" not in text:
-        return _one(text)
+        return _one(text, charge)
     try:
-        return _one(text)
-    except Refusal:
+        if len(text) >= LARGE and _is_json(text.partition(b"\n")[0], charge):
+            return _lines(body, charge, strict=strict)
+        return _one(text, charge)
+    except Refusal as refusal:
+        if refusal.status != 400:
+            raise
         # Not one object over several lines, so a line for each.
-        return _lines(body)
+        return _lines(body, charge, strict=strict)
 
 
 @lru_cache(maxsize=64)
@@ -80,37 +110,110 @@ def _kind(content_type: str) -> str:
     return "application/json" if kind.endswith("+json") else kind
 
 
-def _one(text: bytes) -> Records:
-    value = _parsed(text)
+def _one(text: bytes, charge: Charge) -> Records:
+    try:
+        flaw = _flaw(text, charge)
+    except orjson.JSONDecodeError as error:
+        raise _no_json(error) from None
     found = Records(Payloads.of((text,)))
-    if not isinstance(value, dict):
-        found.reject(0, _no_object(value))
+    if flaw:
+        found.reject(0, flaw)
     return found
 
 
-def _lines(body: bytes) -> Records:
+def _lines(body: bytes, charge: Charge, *, strict: bool) -> Records:
+    if len(body) >= LARGE:
+        count = body.count(b"\n") + 1
+        if count > MOST_RECORDS:
+            raise _too_many()
+        charge(count * _RECORD + len(body))
     texts: list[bytes] = []
-    bad: list[tuple[int, int, str]] = []
+    found = Records(Payloads.of(()))
     for number, line in enumerate(body.split(b"\n"), 1):
         text = line.strip(SPACE)
-        if not text:
-            continue
+        if text:
+            _check(found, len(texts), text, charge, line=number)
+            texts.append(text)
+        if strict and found.bad >= MOST_NAMED:
+            found.is_cut = True
+            break
+    found.payloads = Payloads.of(texts)
+    return found
+
+
+def _check(found: Records, index: int, text: bytes, charge: Charge, **where: int) -> None:
+    """Take note of a record that is no JSON object."""
+    try:
+        flaw = _flaw(text, charge)
+    except orjson.JSONDecodeError as error:
+        flaw = f"not JSON: {error}"
+    if flaw:
+        found.reject(index, flaw, **where)
+
+
+def _is_json(text: bytes, charge: Charge) -> bool:
+    try:
+        _flaw(text, charge)
+    except orjson.JSONDecodeError:
+        return False
+    return True
+
+
+def _flaw(text: bytes, charge: Charge) -> str:
+    """Why a JSON text is no object; empty where it is one. What parsing costs is given back."""
+    cost = parsing_cost(text, 0, len(text)) if len(text) >= LARGE else 0
+    charge(cost)
+    try:
+        value = orjson.loads(text)
+        return "" if type(value) is dict else _no_object(value)
+    finally:
+        charge(-cost)
+
+
+def parsing_cost(text: bytes, start: int, end: int) -> int:
+    """Bytes of memory that the values in a part of a text cost, at most."""
+    return end - start + sum(cost * text.count(sign, start, end) for sign, cost in _SIGNS.items())
+
+
+def _large_array(text: bytes, charge: Charge, *, strict: bool) -> Records:
+    """The items one by one: all at once would take many times the memory of the text."""
+    try:
+        scan = ArrayScan(text, MOST_RECORDS)
+    except OverflowError:
+        raise _too_many() from None
+    if scan.start != 0 or scan.end != len(text) - 1:
+        # Parsed as a whole, it says what is wrong.
+        _one(text, charge)
+        raise Refusal(400, "the body is not one JSON array", "send one array, without anything around it")
+    bounds = list(zip(*scan.bounds(), strict=True))
+    charge(len(bounds) * _RECORD + len(text))
+    texts: list[bytes] = []
+    found = Records(Payloads.of(()))
+    for start, end in bounds:
+        item = text[start:end].strip(SPACE)
+        if len(bounds) == 1 and not item:
+            break
         try:
-            value = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            bad.append((len(texts), number, f"not JSON: {error}"))
-        else:
-            if type(value) is not dict:
-                bad.append((len(texts), number, _no_object(value)))
-        texts.append(text)
-    found = Records(Payloads.of(texts))
-    for index, number, what in bad:
-        found.reject(index, what, line=number)
+            flaw = _flaw(item, charge)
+        except orjson.JSONDecodeError:
+            line = text.count(b"\n", 0, start) + 1
+            what = f"the body is not JSON: item {len(texts)} of the array cannot be read"
+            raise Refusal(400, what, "send an array of JSON objects", line=line) from None
+        if flaw:
+            found.reject(len(texts), flaw)
+        texts.append(item)
+        if strict and found.bad >= MOST_NAMED:
+            found.is_cut = True
+            break
+    found.payloads = Payloads.of(texts)
     return found
 
 
 def _array(text: bytes) -> Records:
-    values = _parsed(text)
+    try:
+        values = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise _no_json(error) from None
     bad: list[int] = []
     if set(map(type, values)) != {dict}:
         bad = [index for index, value in enumerate(values) if type(value) is not dict]
@@ -122,16 +225,13 @@ def _array(text: bytes) -> Records:
     return found
 
 
-def _parsed(text: bytes) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise Refusal(
-            400,
-            f"the body is not JSON: {error}",
-            "send a JSON object, an array of them, or one object per line with the type application/x-ndjson",
-            line=error.lineno,
-        ) from None
+def _no_json(error: orjson.JSONDecodeError) -> Refusal:
+    return Refusal(
+        400,
+        f"the body is not JSON: {error}",
+        "send a JSON object, an array of them, or one object per line with the type application/x-ndjson",
+        line=error.lineno,
+    )
 
 
 def _items(text: bytes, count: int, *, objects: bool) -> Payloads:
@@ -146,6 +246,21 @@ def _items(text: bytes, count: int, *, objects: bool) -> Payloads:
             return Payloads.between_braces(parts)
     bounds = zip(*ArrayScan(text).bounds(), strict=True)
     return Payloads.of([text[start:end].strip(SPACE) for start, end in bounds])
+
+
+def _too_many() -> Refusal:
+    """More records than may be in one request."""
+    return Refusal(413, f"the body has more than {MOST_RECORDS:,} records", "send fewer events in a request")
+
+
+def _refuse_form(kind: str, text: bytes) -> None:
+    """Name the remedy where a webhook sends its JSON inside of a form, as GitHub does by default."""
+    if kind == _FORM and text.startswith(b"payload="):
+        raise Refusal(
+            415,
+            "the body is a form with the JSON in its field `payload`",
+            "set the content type of the webhook to application/json",
+        )
 
 
 def _no_object(value: Any) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
+import socket
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +22,9 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources.http.journal.journal import Journal, writing
 from lakefeed.sources.http.journal.keys import Keys
 from lakefeed.sources.http.journal.segments import segments_at
-from lakefeed.sources.http.receiver.app import Receiver, Validator
+from lakefeed.sources.http.receiver.app import Receiver
 from lakefeed.sources.http.receiver.connection import Connection
+from lakefeed.sources.http.receiver.validation import Validator
 from lakefeed.sources.http.receiver.waiting import TableWaiters
 from lakefeed.sources.http.source import HttpSource
 from lakefeed.text import counted
@@ -62,6 +64,11 @@ class Received:
         """Why every request gets 503 now, and what to do; empty while requests are taken."""
         if self.receiver is None:
             return ""
+        if self.journal.is_fenced:
+            return (
+                f"{self.journal.trouble}; requests get 503.\n"
+                "This run ends soon. Nothing is lost: the other one has all that was answered for."
+            )
         if self.journal.trouble:
             return (
                 f"the journal {self.journal} cannot be written: {self.journal.trouble}; requests get 503.\n"
@@ -83,9 +90,11 @@ def receiving(
     *,
     listen: bool,
     confirm: Callable[[str], None] = lambda name: None,
+    names: Collection[str] | None = None,
 ) -> Iterator[dict[str, Received]]:
     """Open the journal of every HTTP source, and listen unless the run only drains what is there.
 
+    With `names`, only of these sources.
     `confirm` is called with the name of a source before it takes events, which must not get numbers that
     tables have passed. Where the journal is not the one that its tables know, it raises, or with
     `on_data_loss: skip` the journal goes on behind them.
@@ -93,16 +102,16 @@ def receiving(
     with ExitStack() as opened:
         found = {}
         for name, source in pipeline.sources.items():
-            if isinstance(source, HttpSource):
-                journal = opened.enter_context(_journal(pipeline, name, source))
-                if listen:
-                    confirm(name)
-                opening = Received(name, journal, TableWaiters(_takers(pipeline, name, source)))
-                found[name] = (
-                    opened.enter_context(_listening(source, opening, validators.get(name)))
-                    if listen
-                    else opening
-                )
+            if not isinstance(source, HttpSource) or (names is not None and name not in names):
+                continue
+            # A run that cannot listen must not take a journal over from one that can.
+            bound = _bound(opened, name, source) if listen else None
+            journal = opened.enter_context(_journal(pipeline, name, source))
+            found[name] = Received(name, journal, TableWaiters(_takers(pipeline, name, source)))
+            if bound is not None:
+                confirm(name)
+                listening = _listening(source, found[name], validators.get(name), bound)
+                found[name] = opened.enter_context(listening)
         yield found
 
 
@@ -144,12 +153,23 @@ def _takers(pipeline: Pipeline, name: str, source: HttpSource) -> dict[str, list
     return {stream: [one for one, table in fed.items() if table.takes(stream)] for stream in source.streams}
 
 
+def _bound(opened: ExitStack, name: str, source: HttpSource) -> socket.socket:
+    """The port of a source, with certificates that can be used. Raises UsageError."""
+    _config(name, source, _nothing)
+    return opened.enter_context(closing(bound_socket(source.listen, f"sources.{name}", _BACKLOG)))
+
+
+async def _nothing(scope: Any, receive: Any, send: Any) -> None:
+    """An application that answers no request."""
+
+
 @contextmanager
-def _listening(source: HttpSource, opening: Received, validator: Validator | None) -> Iterator[Received]:
+def _listening(
+    source: HttpSource, opening: Received, validator: Validator | None, bound: socket.socket
+) -> Iterator[Received]:
     name, (host, _) = opening.name, split_address(source.listen)
     receiver = Receiver(source, opening.journal, opening.waiters, validator)
     server = uvicorn.Server(_config(name, source, receiver))
-    bound = bound_socket(source.listen, f"sources.{name}", _BACKLOG)
     thread = threading.Thread(target=server.run, args=([bound],), name=f"receive {name}", daemon=True)
     thread.start()
     scheme, port = "https" if source.tls else "http", bound.getsockname()[1]
@@ -160,10 +180,10 @@ def _listening(source: HttpSource, opening: Received, validator: Validator | Non
     finally:
         server.should_exit = True
         thread.join(_STOP_SECONDS)
-        bound.close()
+        receiver.close()
 
 
-def _config(name: str, source: HttpSource, receiver: Receiver) -> uvicorn.Config:
+def _config(name: str, source: HttpSource, receiver: Any) -> uvicorn.Config:
     secured: dict[str, Any] = {}
     if tls := source.tls:
         secured = {"ssl_certfile": tls.certificate, "ssl_keyfile": tls.key}

@@ -6,9 +6,11 @@ from typing import Any
 
 from psycopg.rows import namedtuple_row
 
+from lakefeed.sources.postgres.checks.blockers import LOCKED_TABLES
+from lakefeed.sources.postgres.checks.unreadable import choose
 from lakefeed.sources.postgres.connection import Connection, quoted
-from lakefeed.sources.postgres.relations import matching
-from lakefeed.sources.postgres.replication.publication import published_of
+from lakefeed.sources.postgres.relations import tables_of
+from lakefeed.sources.postgres.replication.publication import publication_state, published_of
 
 LONG_OPEN = "1 minute"
 """From when on an open transaction is worth a word."""
@@ -38,58 +40,43 @@ _OLDEST_TRANSACTION = """
 SELECT pid, extract(epoch FROM now() - xact_start)::bigint AS seconds FROM pg_stat_activity
 WHERE backend_xid IS NOT NULL AND xact_start < now() - %s::interval ORDER BY xact_start LIMIT 1
 """
-_TABLES = """
-SELECT n.nspname || '.' || c.relname AS stream, n.nspname AS schema, c.relkind::text AS kind,
-       format('%I.%I', n.nspname, c.relname) AS name, c.relpersistence::text AS persistence,
-       c.relreplident::text AS identity,
-       EXISTS (SELECT FROM pg_index i
-               WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate) AS has_key,
-       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) AS has_any_key,
-       ARRAY(SELECT an.nspname || '.' || ac.relname FROM pg_catalog.pg_partition_ancestors(c.oid) AS up
-             JOIN pg_catalog.pg_class ac ON ac.oid = up.relid
-             JOIN pg_catalog.pg_namespace an ON an.oid = ac.relnamespace
-             WHERE up.relid <> c.oid) AS ancestors,
-       has_schema_privilege(n.oid, 'USAGE') AS may_use, row_security_active(c.oid) AS is_filtered,
-       has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT') AS may_read,
-       pg_has_role(c.relowner, 'USAGE') AS is_owner
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
-  AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast')
-ORDER BY 1
-"""
-_PUBLICATION = """
-SELECT oid, pubviaroot AS is_by_root, pg_has_role(pubowner, 'USAGE') AS is_owner,
-       ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate] AS publishes
-FROM pg_publication WHERE pubname = %s
-"""
-_NARROWED = """
+_NARROWED = f"""
 SELECT n.nspname || '.' || c.relname AS stream, pg_get_expr(r.prqual, r.prrelid) AS rows,
        (SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = r.prrelid AND a.attnum = ANY (r.prattrs)) AS columns
 FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE r.prpubid = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)
+WHERE r.prpubid = %s AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL) AND c.oid NOT IN ({LOCKED_TABLES})
 """
 
 
 class Examined:
     """The server, the slot, the publication and the tables of one source, as the catalog shows them."""
 
-    def __init__(self, connection: Connection, publication: str, slot: str, wanted: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        publication: str,
+        slot: str,
+        wanted: tuple[str, ...],
+        exclude: tuple[str, ...] = (),
+        *,
+        rows_only: bool = False,
+    ) -> None:
         self._connection = connection
         self.publication_name, self.slot_name, self.wanted = publication, slot, wanted
         self.server = self._rows(_SERVER)[0]
         self.slot = next(iter(self._rows(_SLOT, slot)), None)
         self.idle_slots = [row.slot_name for row in self._rows(_IDLE_SLOTS)]
         self.oldest_transaction = next(iter(self._rows(_OLDEST_TRANSACTION, LONG_OPEN)), None)
-        self.publication = next(iter(self._rows(_PUBLICATION, publication)), None)
-        self.published = set(published_of(connection, publication))
+        self.publication = publication_state(connection, publication)
+        self.published = published_of(connection, publication)
         self.narrowed = []
-        if self.publication and self.server.version >= 15:
+        if self.publication.exists and self.server.version >= 15:
             self.narrowed = self._rows(_NARROWED, self.publication.oid)
-        self.everything = self._rows(_TABLES)
-        patterns = wanted or tuple(self.published)
-        meant = set(matching({one.stream: one.ancestors for one in self.everything}, patterns))
-        self.tables = [one for one in self.everything if one.stream in meant]
+        self.everything = tables_of(connection)
+        self.chosen = choose(
+            self.everything, wanted, exclude, self.published, self.publication, rows_only=rows_only
+        )
         self.role = quoted(self.server.role)
 
     def _rows(self, statement: str, *values: Any) -> list[Any]:

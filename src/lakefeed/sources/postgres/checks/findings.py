@@ -6,14 +6,17 @@ They only look, as the role that the pipeline connects as.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from lakefeed.errors import SourceError
 from lakefeed.figures import readable_seconds, readable_size
-from lakefeed.sources import Finding
+from lakefeed.sources import Finding, folded
+from lakefeed.sources.postgres.checks.columns import column_findings
 from lakefeed.sources.postgres.checks.examined import Examined
 from lakefeed.sources.postgres.connection import Connection, quoted
+from lakefeed.sources.postgres.relations import TableInfo
+from lakefeed.sources.postgres.replication.publication import published_name
+from lakefeed.sources.postgres.source import is_pattern
 from lakefeed.text import did_you_mean, listed, sentence
 
 OLDEST, NEWEST = 13, 18
@@ -21,19 +24,41 @@ OLDEST, NEWEST = 13, 18
 OPERATIONS = ("insert", "update", "delete", "truncate")
 
 _log = logging.getLogger("lakefeed")
-_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
 _ENOUGH_WAL = 1024**3
 
 
-def tell_findings(source: str, found: Sequence[Finding], takes: Callable[[str], bool]) -> None:
-    """Warn of what hurts tables that are taken; raises SourceError for what keeps any from being read."""
+def tell_findings(
+    source: str,
+    found: Sequence[Finding],
+    takes: Callable[[str], bool],
+    warned: set[str],
+    *,
+    goes_on: bool = False,
+) -> None:
+    """Log what concerns the source or tables that are taken; `warned` are texts that were logged before.
+
+    What is the same for several tables is one line. Raises SourceError for what keeps a start from reading.
+    A run that `goes_on` reads what it can: a table that the file names and that cannot be read any more
+    stops alone.
+    """
+    told: list[Finding] = []
     for one in found:
-        if one.state == "warn" and one.stream and takes(one.stream):
-            _log.warning("source %s: %s %s", source, sentence(one.text), one.remedy)
+        is_warning = one.state in ("warn", "skip") or (one.state == "fail" and goes_on)
+        is_told = is_warning or (one.state == "ok" and one.stream is not None)
+        if is_told and one.text not in warned and (one.stream is None or takes(one.stream)):
+            warned.add(one.text)
+            told.append(one)
+    for first, same in folded(told):
+        level = logging.INFO if first.state == "ok" else logging.WARNING
+        skipped = "It is skipped." if first.state == "skip" else ""
+        words = (sentence(first.text), skipped, same, first.remedy)
+        _log.log(level, "source %s: %s", source, " ".join(word for word in words if word))
     wrong = [one for one in found if one.state == "fail"]
-    if wrong:
-        told = [f"{sentence(one.text)}\n{one.remedy}" if one.remedy else one.text for one in wrong[:3]]
-        raise SourceError(f"source {source}: " + "\n".join(told))
+    if wrong and not goes_on:
+        texts = [f"{sentence(one.text)}\n{one.remedy}" if one.remedy else one.text for one in wrong[:3]]
+        if len(wrong) > len(texts):
+            texts.append(f"{len(wrong) - len(texts)} more: lakefeed doctor FILE shows them.")
+        raise SourceError(f"source {source}: " + "\n".join(texts))
 
 
 def findings(
@@ -41,20 +66,26 @@ def findings(
     publication: str,
     slot: str,
     tables: Sequence[str],
+    exclude: Sequence[str] = (),
     *,
     rows_only: bool = False,
+    before: bool = False,
 ) -> list[Finding]:
     """Everything that was found; `tables` is what the file names, none for those of the publication.
 
-    `rows_only`: changes are not read, so nothing that they need is looked at.
+    `rows_only`: changes are not read, so nothing that they need is looked at. `before`: the source asks for
+    rows as they were.
     """
-    seen = Examined(connection, publication, slot, tuple(tables))
+    seen = Examined(connection, publication, slot, tuple(tables), tuple(exclude), rows_only=rows_only)
+    published, streams = seen.published, list(seen.chosen.readable)
     every = [
-        *(finding for table in seen.tables for finding in _table(seen, table, rows_only)),
+        *seen.chosen.findings,
+        *column_findings(connection, publication, published, streams, rows_only=rows_only),
         *_missing(seen),
+        *_children(seen, rows_only),
     ]
     if rows_only:
-        unknown = seen.publication is None and not seen.wanted
+        unknown = not seen.publication.exists and not seen.wanted
         return [*_version(seen), *(_no_publication(seen, []) if unknown else ()), *_narrowed(seen), *every]
     return [
         *_version(seen),
@@ -64,7 +95,22 @@ def findings(
         *_wal(seen),
         *_timeouts(seen),
         *_publication(seen),
+        *(_without_before(seen.chosen.readable.values()) if before else ()),
         *every,
+    ]
+
+
+def _without_before(tables: Iterable[TableInfo]) -> list[Finding]:
+    """Tables whose old rows the server does not send, though the source asks for them."""
+    return [
+        Finding(
+            "warn",
+            f"{one.stream} has not REPLICA IDENTITY FULL: `_before` of its changes is null",
+            f"ALTER TABLE {quoted(one.schema, one.name)} REPLICA IDENTITY FULL;",
+            one.stream,
+        )
+        for one in tables
+        if one.identity != "f"
     ]
 
 
@@ -119,13 +165,19 @@ def _slots(seen: Examined) -> Iterator[Finding]:
         # Whether a run stops here, or reads the tables anew, `on_slot_loss` says.
         yield Finding("warn", text, f"SELECT pg_drop_replication_slot('{name}'); -- and read the tables anew")
     elif slot.wal_status == "unreserved":
-        text = f"the slot {name} is behind by more than max_slot_wal_keep_size ({_size(server.keep_mb)})"
-        yield Finding("warn", f"{text}, and is lost at the next checkpoint", "Let the pipeline run now")
+        yield unreserved(name, _size(server.keep_mb))
     if server.senders_used >= server.senders:
         used = f"{server.senders_used} of {server.senders} in use"
         text = f"no WAL sender is free, {used}: large transactions cannot be streamed"
         remedy = f"ALTER SYSTEM SET max_wal_senders = {server.senders + 5}; -- and restart the server"
         yield Finding("warn", text, remedy)
+
+
+def unreserved(slot: str, keep: str) -> Finding:
+    """What to say of a slot that the server is about to give up."""
+    text = f"the slot {slot} is behind by more than max_slot_wal_keep_size ({keep})"
+    remedy = "Let the pipeline run, end transactions that are open for long, or raise max_slot_wal_keep_size"
+    return Finding("warn", f"{text}, and is lost at the next checkpoint", remedy)
 
 
 def _wal(seen: Examined) -> Iterator[Finding]:
@@ -154,21 +206,16 @@ def _timeouts(seen: Examined) -> Iterator[Finding]:
 
 def _publication(seen: Examined) -> Iterator[Finding]:
     name, publication = quoted(seen.publication_name), seen.publication
-    lacking = [one for one in seen.tables if one.stream not in seen.published and one.kind in ("r", "p")]
-    if publication is None:
-        yield from _no_publication(seen, lacking)
+    if not publication.exists:
+        skipped = {one.stream for one in seen.chosen.findings if one.state == "skip"}
+        tables = [one for one in seen.chosen.meant.values() if one.is_table and one.stream not in skipped]
+        yield from _no_publication(seen, tables)
         return
     silent = [word for word, is_said in zip(OPERATIONS, publication.publishes, strict=True) if not is_said]
     if silent:
         text = f"the publication {seen.publication_name} does not publish {listed(silent)}: they never arrive"
         yield Finding("warn", text, f"ALTER PUBLICATION {name} SET (publish = '{', '.join(OPERATIONS)}');")
-    if lacking and not (publication.is_owner and all(one.is_owner for one in lacking)):
-        tables = ", ".join(one.name for one in lacking)
-        text = (
-            f"the publication {seen.publication_name} does not cover {listed(one.stream for one in lacking)}"
-        )
-        yield Finding("fail", text, f"ALTER PUBLICATION {name} ADD TABLE {tables};")
-    if not publication.is_by_root and any(one.kind == "p" for one in seen.tables):
+    if not publication.is_by_root and any(one.is_partitioned for one in seen.chosen.meant.values()):
         text = f"the publication {seen.publication_name} publishes partitions under their own names"
         yield Finding("fail", text, f"ALTER PUBLICATION {name} SET (publish_via_partition_root = true);")
     yield from _narrowed(seen)
@@ -176,78 +223,75 @@ def _publication(seen: Examined) -> Iterator[Finding]:
 
 def _narrowed(seen: Examined) -> Iterator[Finding]:
     for one in seen.narrowed:
-        if any(one.stream == table.stream for table in seen.tables):
+        if one.stream in seen.chosen.meant:
             columns = [f"the columns {listed(one.columns)}"] if one.columns else []
             rows = [f"rows with {one.rows}"] if one.rows else []
             text = f"the publication {seen.publication_name} publishes of {one.stream} only "
             yield Finding("ok", text + " and only ".join([*columns, *rows]), stream=one.stream)
 
 
-def _no_publication(seen: Examined, lacking: Sequence[Any]) -> Iterator[Finding]:
+def _no_publication(seen: Examined, lacking: Sequence[TableInfo]) -> Iterator[Finding]:
     if not seen.wanted:
         text = f"the publication {seen.publication_name} does not exist, and `tables` names none"
         yield Finding("fail", text, "Name the tables, or correct `publication`")
         return
     foreign = [one for one in lacking if not one.is_owner]
-    if seen.server.may_create and not foreign:
+    if (seen.server.may_create and not foreign) or not lacking:
         return
-    by_root = " WITH (publish_via_partition_root = true)" if any(one.kind == "p" for one in lacking) else ""
-    tables = ", ".join(one.name for one in lacking)
+    by_root = (
+        " WITH (publish_via_partition_root = true)" if any(one.is_partitioned for one in lacking) else ""
+    )
+    tables = ", ".join(map(published_name, lacking))
     why = f"does not own {listed(one.stream for one in foreign)}" if foreign else "may create nothing here"
     text = f"the publication {seen.publication_name} is missing, and the role {seen.server.role} {why}"
     statement = f"CREATE PUBLICATION {quoted(seen.publication_name)} FOR TABLE {tables}{by_root};"
     yield Finding("fail", text, f"{statement} -- as the owner of the tables")
 
 
-def _table(seen: Examined, table: Any, rows_only: bool) -> Iterator[Finding]:
-    def found(state: Any, text: str, remedy: str = "") -> Finding:
-        return Finding(state, f"{table.stream} {text}", remedy, table.stream)
-
-    if table.kind in _KINDS:
-        yield found(
-            "fail", f"is {_KINDS[table.kind]}: it has no changes of its own", "Name the tables behind it"
-        )
-        return
-    if table.persistence != "p":
-        yield found("fail", "is not in the log: it is unlogged", f"ALTER TABLE {table.name} SET LOGGED;")
-    if not table.may_use:
-        remedy = f"GRANT USAGE ON SCHEMA {quoted(table.schema)} TO {seen.role};"
-        yield found("fail", f"is in a schema that the role {seen.server.role} may not use", remedy)
-    elif not table.may_read:
-        remedy = f"GRANT SELECT ON TABLE {table.name} TO {seen.role};"
-        yield found("fail", f"may not be read by the role {seen.server.role}", remedy)
-    if table.is_filtered:
-        remedy = f"ALTER ROLE {seen.role} BYPASSRLS;"
-        yield found("fail", f"hides rows from the role {seen.server.role} by row-level security", remedy)
-    if not rows_only:
-        yield from _identity(seen, table, found)
-
-
-def _identity(seen: Examined, table: Any, found: Any) -> Iterator[Finding]:
-    """Changes need something that names their row; the server refuses those of a published table without."""
-    if table.identity in ("f", "i") or (table.identity == "d" and table.has_key):
-        return
-    publication = seen.publication
-    if publication and not any(publication.publishes[1:3]):
-        return
-    what = "has only a DEFERRABLE primary key" if table.has_any_key else "has no primary key"
-    what = "has REPLICA IDENTITY NOTHING" if table.identity == "n" else what
-    text = f"{what}: once it is published, the server refuses every UPDATE and DELETE of it"
-    whole = f"ALTER TABLE {table.name} REPLICA IDENTITY {'DEFAULT' if table.has_key else 'FULL'};"
-    remedy = whole if table.has_key else f"{whole} -- or give it a primary key, which upsert tables need"
-    yield found("warn" if table.stream in seen.published else "fail", text, remedy)
-
-
 def _missing(seen: Examined) -> Iterator[Finding]:
-    there = {one.stream for one in seen.tables}
-    known = [one.stream for one in seen.everything if one.kind in ("r", "p")]
+    known = [stream for stream, one in seen.everything.items() if one.is_table]
     for name in seen.wanted:
-        if name not in there and not any(sign in name for sign in "*?["):
+        if name not in seen.chosen.meant and not is_pattern(name):
             text = f"there is no table {name} in {seen.server.database}{did_you_mean(name, known)}"
             yield Finding("fail", text, "Correct `tables`", name)
-    if seen.wanted and not seen.tables and all(any(sign in name for sign in "*?[") for name in seen.wanted):
+    if seen.wanted and not seen.chosen.meant and all(map(is_pattern, seen.wanted)):
         text = f"no table of {seen.server.database} is one of {listed(seen.wanted)}"
         yield Finding("fail", text, "Correct `tables`")
+
+
+def _children(seen: Examined, rows_only: bool) -> Iterator[Finding]:
+    """Tables that inherit from another one are tables of their own: their rows are not rows of that one."""
+    for stream, table in seen.chosen.readable.items():
+        others = [one for one in table.children if one not in seen.chosen.meant]
+        if not others:
+            continue
+        published = [one for one in others if one in seen.published and not rows_only]
+        text = f"{stream} is inherited by {listed(others)}, whose rows are not among those that are read"
+        remedies = list(_reading(seen, others))
+        if published:
+            text += (
+                f"; the publication {seen.publication_name} publishes {listed(published)}, and the server "
+            )
+            text += "refuses every UPDATE and DELETE of those that have no key"
+            names = ", ".join(f"ONLY {seen.everything[one].sql_name}" for one in published)
+            drop = f"ALTER PUBLICATION {quoted(seen.publication_name)} DROP TABLE {names};"
+            remedies.append(f"To leave them alone: {drop}")
+        yield Finding("warn", text, " ".join(remedies), stream)
+
+
+def _reading(seen: Examined, streams: Sequence[str]) -> Iterator[str]:
+    """What to do to have tables read; the start refuses those whose changes name no row."""
+    keyless = [one for one in streams if seen.everything[one].nameless]
+    if named := [one for one in streams if one not in keyless]:
+        yield f"To read {listed(named)}, add to `tables`: {', '.join(named)}."
+    if keyless:
+        alter = " ".join(
+            f"ALTER TABLE {seen.everything[one].sql_name} REPLICA IDENTITY FULL;" for one in keyless
+        )
+        yield (
+            f"To read {listed(keyless)}, add to `tables`: {', '.join(keyless)}; before that, give "
+            f"{'it' if len(keyless) == 1 else 'each'} a primary key, or for a log of changes: {alter}"
+        )
 
 
 def _size(megabytes: int) -> str:

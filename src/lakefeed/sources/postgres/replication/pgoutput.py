@@ -8,7 +8,7 @@ columns of a table, before the first change of it and again when they have chang
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,8 @@ class Field:
     name: str
     type_oid: int
     typmod: int
+    in_key: bool = False
+    """Whether it is one of the columns by which changes name their row."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,14 @@ class Relation:
     oid: int
     stream: str
     fields: tuple[Field, ...]
+    identity: str = "d"
+    """How changes name their row: `d` by the primary key, `i` by an index, `f` by all columns, `n` not."""
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The columns by which changes name their row; none where they name it by all columns, or not."""
+        # A key may have all columns, which are flagged where the identity is all columns as well.
+        return () if self.identity == "f" else tuple(field.name for field in self.fields if field.in_key)
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,8 @@ class Changes:
     xids: Numbers
     whole: Mask
     """Which rows know all columns; a deletion may know only its key."""
+    before: tuple[list[pa.Array], Mask] | None = None
+    """The texts of the rows as they were, and which changes were sent with them; None where none was."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +90,12 @@ class _Part:
 class Decoder:
     """Decodes the messages of one session, in order: it knows tables and the transaction that is open."""
 
-    def __init__(self, keys: dict[str, tuple[str, ...]]) -> None:
-        """`keys` are the columns that tell the rows of a table apart, by stream."""
-        self._keys = keys
+    def __init__(self, keys: dict[str, tuple[str, ...]], whole_rows: Collection[str] = ()) -> None:
+        """`keys` are the columns that tell the rows of a table apart, by stream.
+
+        Of the streams in `whole_rows` all columns do: each update is of another row.
+        """
+        self._keys, self._whole_rows = keys, whole_rows
         self._relations: dict[int, Relation] = {}
         self._raw: dict[int, bytes] = {}
         self._begin = (0, 0, 0)
@@ -152,7 +167,8 @@ class Decoder:
         updated = has_old & has_new
         if updated.any():
             which_old, which_new = updated[has_old], updated[has_new]
-            moved[updated] = self._moved(view, relation, old, new, which_old, which_new)
+            by_whole_rows = relation.stream in self._whole_rows
+            moved[updated] = by_whole_rows or self._moved(view, relation, old, new, which_old, which_new)
             _fill(old, new, which_old, which_new)
             ops[moved] = INSERT
         told = (~has_new | moved)[has_old]
@@ -166,13 +182,15 @@ class Decoder:
             unchanged.append(kind == _UNCHANGED)
         whole = ~is_old | (letter[messages] == _OLD_ROW)
         found = np.where(is_old, DELETE, ops[messages])
-        return Changes(relation, texts, unchanged, found, lsns, ordinals, times, xids, whole)
+        has_before = (letter[messages] == _OLD_ROW) & (is_old | ~moved[messages])
+        before = _before(view, old, np.cumsum(has_old)[messages] - 1, has_before)
+        return Changes(relation, texts, unchanged, found, lsns, ordinals, times, xids, whole, before)
 
     def _moved(
         self, view: _View, relation: Relation, old: _Part, new: _Part, which_old: Mask, which_new: Mask
     ) -> Mask:
         """Which updates have changed the key of their row."""
-        keys = self._keys.get(relation.stream, ())
+        keys = relation.keys or self._keys.get(relation.stream, ())
         found = np.zeros(int(which_old.sum()), np.bool_)
         for column, field in enumerate(relation.fields):
             if field.name not in keys:
@@ -253,6 +271,24 @@ class _View:
         return pieces.take(indexes).cast(pa.string())
 
 
+def _before(view: _View, old: _Part, at: Numbers, which: Mask) -> tuple[list[pa.Array], Mask] | None:
+    """The old rows of some changes, `at` each of which one is; null for the others."""
+    if not which.any():
+        return None
+    at = np.where(which, at, 0)
+    texts = []
+    for starts, ends, kinds in zip(old.starts, old.ends, old.kinds, strict=True):
+        own = np.where(which, kinds[at], _NULL)
+        sent = own == _TEXT
+        texts.append(view.texts(starts[at][sent], ends[at][sent], own[sent]).take(_places(sent)))
+    return texts, which
+
+
+def _places(which: Mask) -> pa.Array:
+    """For each of those, its number among them; null for the others."""
+    return pa.array(np.cumsum(which) - 1, mask=~which)
+
+
 def _fill(old: _Part, new: _Part, which_old: Mask, which_new: Mask) -> None:
     """Values that are as they were are taken from the old row, where that was sent whole."""
     behind, before = np.flatnonzero(which_new), np.flatnonzero(which_old)
@@ -294,15 +330,16 @@ def _relation(message: bytes) -> Relation:
     (oid,) = struct.unpack_from(">I", message, 1)
     schema, at = _text(message, 5)
     name, at = _text(message, at)
-    (count,) = struct.unpack_from(">h", message, at + 1)
+    identity, count = chr(message[at]), struct.unpack_from(">h", message, at + 1)[0]
     at += 3
     fields = []
     for _ in range(count):
+        in_key = message[at] == 1
         column, at = _text(message, at + 1)
         kind, typmod = struct.unpack_from(">Ii", message, at)
         at += 8
-        fields.append(Field(column, kind, typmod))
-    return Relation(oid, f"{schema or 'pg_catalog'}.{name}", tuple(fields))
+        fields.append(Field(column, kind, typmod, in_key))
+    return Relation(oid, f"{schema or 'pg_catalog'}.{name}", tuple(fields), identity)
 
 
 def _text(message: bytes, at: int) -> tuple[str, int]:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import logging
+import select
 import threading
-from contextlib import suppress
+import time
+from contextlib import closing
 from dataclasses import dataclass
 
 import psycopg
+from psycopg import pq, sql
 
-from lakefeed.errors import LakefeedError, SourceError
+from lakefeed.errors import LakefeedError, SourceError, SourceUnavailable
+from lakefeed.sources.postgres.checks.blockers import blocker_of
 from lakefeed.sources.postgres.connection import Connection, connect, one_row, postgres_errors
 from lakefeed.sources.postgres.positions import lsn_number, lsn_text
 from lakefeed.sources.postgres.source import PostgresSource
 
 _log = logging.getLogger("lakefeed")
 _SLOT = """
-SELECT confirmed_flush_lsn::text, restart_lsn::text, coalesce(wal_status, ''), plugin, database, safe_wal_size
+SELECT confirmed_flush_lsn::text, restart_lsn::text, coalesce(wal_status, ''), plugin, database,
+       safe_wal_size, active_pid
 FROM pg_catalog.pg_replication_slots WHERE slot_name = %s
 """
 _FAILOVER_SLOTS = 17_00_00
 """The version of the server from which on slots may outlive it."""
+_NOTICES_CLOSED = 14_00_00
+"""The version from which on a server may end the statement of a client that has gone."""
+_MAKING_SECONDS = 3.0
+"""How long a start waits for a slot before it says what the server waits for."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +46,24 @@ class Slot:
 
 
 def slot_named(connection: Connection, name: str) -> Slot | None:
-    """The slot of that name; None where there is none. Raises SourceError where it is of another kind."""
+    """The slot of that name; None where there is none. Raises SourceError where it is of another kind.
+
+    SourceUnavailable says what the server waits for while it still makes the slot.
+    """
     row = connection.execute(_SLOT, [name]).fetchone()
     if row is None:
         return None
-    confirmed, restart, status, plugin, database, headroom = row
+    confirmed, restart, status, plugin, database, headroom, maker = row
     if plugin != "pgoutput" or database != connection.info.dbname:
         raise SourceError(
             f"the replication slot {name} is of the plugin {plugin} and the database {database}; Lakefeed "
             f"needs one of pgoutput in {connection.info.dbname}.\nName another with `slot`, or remove it: "
             f"SELECT pg_drop_replication_slot('{name}');"
+        )
+    if confirmed is None and maker is not None:
+        raise SourceUnavailable(
+            f"the server is still making the replication slot {name}: it waits for "
+            f"{blocker_of(connection, maker)}"
         )
     lost = status == "lost" or restart is None
     return Slot(
@@ -54,23 +71,51 @@ def slot_named(connection: Connection, name: str) -> Slot | None:
     )
 
 
-def make_slot(connection: Connection, name: str) -> Slot:
+def make_slot(source: PostgresSource, connection: Connection, name: str) -> Slot:
     """Make the slot, also instead of one that is lost.
 
-    Returns when no transaction is open any more that began before.
+    The server makes it when no transaction is open any more that began before. SourceUnavailable says which
+    one it waits for; the server goes on, whether or not this process does, and a later call finds the slot.
     """
     known = slot_named(connection, name)
     if known is not None and known.status == "lost":
         connection.execute("SELECT pg_catalog.pg_drop_replication_slot(%s)", [name])
     # A standby that synchronises slots then has it as well. One that a standby makes is its own.
     failover = ", failover => NOT pg_catalog.pg_is_in_recovery()"
-    given = failover if connection.info.server_version >= _FAILOVER_SLOTS else ""
-    make = f"SELECT pg_catalog.pg_create_logical_replication_slot(%s, 'pgoutput'{given})"
-    with suppress(psycopg.errors.DuplicateObject):
-        connection.execute(make.encode(), [name])
+    version = connection.info.server_version
+    make = sql.SQL("SELECT pg_catalog.pg_create_logical_replication_slot({}, 'pgoutput'{})").format(
+        sql.Literal(name), sql.SQL(failover if version >= _FAILOVER_SLOTS else "")
+    )
+    # A connection of its own, so that leaving it does not end the statement.
+    with closing(connect(source)) as making:
+        if version >= _NOTICES_CLOSED:
+            making.execute("SET client_connection_check_interval = 0")
+        _execute_for(making, make.as_bytes(making), _MAKING_SECONDS)
     found = slot_named(connection, name)
-    assert found is not None
+    if found is None:
+        raise SourceUnavailable(f"the server does not make the replication slot {name} yet")
     return found
+
+
+def _execute_for(connection: Connection, statement: bytes, seconds: float) -> None:
+    """Run a statement, and wait for it so many seconds at most; the server does not end it then."""
+    pgconn, until = connection.pgconn, time.monotonic() + seconds
+    readable = select.poll()
+    readable.register(pgconn.socket, select.POLLIN)
+    pgconn.send_query(statement)
+    while pgconn.flush():
+        pass
+    while pgconn.is_busy():
+        left = until - time.monotonic()
+        if left <= 0:
+            return
+        readable.poll(left * 1000)
+        pgconn.consume_input()
+    while (result := pgconn.get_result()) is not None:
+        if result.status == pq.ExecStatus.FATAL_ERROR:
+            error = psycopg.errors.error_from_result(result)
+            if not isinstance(error, psycopg.errors.DuplicateObject):
+                raise error
 
 
 class Acknowledger:

@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from lakefeed.sources.postgres.positions import ALL_ROWS
-from lakefeed.sources.postgres.replication.pgoutput import TRUNCATE, Changes, Mask, Numbers
-from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
+from lakefeed.sources.postgres.positions import AGAIN, ALL_ROWS
+from lakefeed.sources.postgres.replication.pgoutput import TRUNCATE, Changes, Mask, Numbers, Relation
+from lakefeed.sources.postgres.snapshot.chunk_key import INTEGER_OIDS, ChunkKey
 from lakefeed.sources.postgres.snapshot.visibility import Visibility
 
-AGAIN = 1
-"""The position before a snapshot that replaces the rows of a table."""
 _MIDDLE = 1 << 61
 
 
@@ -77,6 +75,9 @@ class Chunk:
         if self.key is None or not self.is_part:
             return unseen
         keys = self._keys(changes)
+        if keys is None:
+            # The snapshot has seen the statement that made the key, and so every change from before it.
+            return np.zeros(count, np.bool_)
         done = np.zeros(count, np.bool_)
         if (first := key_at(self.start)) is not None:
             # A truncation is of no key: it is for the rows that are there.
@@ -99,13 +100,30 @@ class Chunk:
         if self.key is None or not self.is_part or not unseen.any():
             return unseen
         keys, first, last = self._keys(changes), key_at(self.start), key_at(self.end)
+        if keys is None:
+            return np.zeros(len(changes.ops), np.bool_)
         if first is not None:
             unseen &= keys >= first
         if last is not None:
             unseen &= keys < last
         return unseen
 
-    def _keys(self, changes: Changes) -> Numbers:
+    def lacks_key(self, relation: Relation) -> bool:
+        """Whether nothing says if changes of a relation are of rows that were copied: it has another key."""
+        return AGAIN < self.start < ALL_ROWS and self.key is not None and self._columns(relation) is None
+
+    def _keys(self, changes: Changes) -> Numbers | None:
+        """The number of each change; None for changes from before the table had this key."""
         assert self.key is not None
-        names = [field.name for field in changes.relation.fields]
-        return self.key.numbers([changes.texts[names.index(one)] for one in self.key.columns])
+        columns = self._columns(changes.relation)
+        return None if columns is None else self.key.numbers([changes.texts[at] for at in columns])
+
+    def _columns(self, relation: Relation) -> list[int] | None:
+        """The indexes of the columns of the key; None where the relation has no such key."""
+        assert self.key is not None
+        fields = {field.name: at for at, field in enumerate(relation.fields)}
+        if not fields.keys() >= {*self.key.columns}:
+            return None
+        found = [fields[name] for name in self.key.columns]
+        is_number = relation.fields[found[0]].type_oid in INTEGER_OIDS
+        return found if is_number or self.key.is_hashed else None

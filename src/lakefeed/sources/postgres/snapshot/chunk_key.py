@@ -21,6 +21,8 @@ from lakefeed.sources.postgres.replication.pgoutput import Numbers
 
 HASHES = 1 << 60
 """Hashes are from 0 up to and without this."""
+INTEGER_OIDS = (21, 23, 20)
+"""The types of a column that is a number by itself: `int2`, `int4`, `int8`."""
 _DIGITS = 15
 _BETWEEN = "\x1f"
 

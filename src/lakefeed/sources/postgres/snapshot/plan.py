@@ -7,20 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+import psycopg
 from psycopg import sql
 
 from lakefeed.errors import SourceUnavailable
 from lakefeed.events import OffsetRange, Offsets
 from lakefeed.sources.dense_offsets import task_count
-from lakefeed.sources.postgres.connection import Connection, connect, one_row
-from lakefeed.sources.postgres.positions import ALL_ROWS, lsn_number, stream_of
-from lakefeed.sources.postgres.relations import TableInfo
-from lakefeed.sources.postgres.replication.publication import Published, published_of
-from lakefeed.sources.postgres.snapshot.chunk import AGAIN, Chunk, fits, key_at, position_of_key
+from lakefeed.sources.postgres.connection import Connection, connect, limit_lock_waits, one_row
+from lakefeed.sources.postgres.positions import AGAIN, ALL_ROWS, lsn_number, stream_of
+from lakefeed.sources.postgres.relations import TableInfo, measured
+from lakefeed.sources.postgres.replication.publication import GONE, Published, published_of
+from lakefeed.sources.postgres.snapshot.chunk import Chunk, fits, key_at, position_of_key
 from lakefeed.sources.postgres.snapshot.chunk_key import HASHES
 from lakefeed.sources.postgres.snapshot.progress import bounds, estimated
 from lakefeed.sources.postgres.snapshot.rows import Rows
 from lakefeed.sources.postgres.source import PostgresSource
+from lakefeed.text import first_line
 
 _RANGES_BY_CTID = 140000
 """The server version from which on rows of some blocks are found without reading the others."""
@@ -28,9 +30,13 @@ _MOST_SCANS = 16
 """Chunks of a table whose key is hashed: the server reads all of it for each."""
 _TASK_OFFSETS = 1 << 40
 """Offsets that each task has for its rows, where no key numbers them."""
-_OLDER_SECONDS = 30.0
+_LOCK_MILLISECONDS = 1000
 _FLUSH_SECONDS = 30.0
 _INSERTED, _FLUSHED = "pg_catalog.pg_current_wal_insert_lsn()", "pg_catalog.pg_current_wal_flush_lsn()"
+_SNAPSHOT = """
+SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text,
+       (extract(epoch FROM pg_catalog.statement_timestamp()) * 1000000)::bigint
+"""
 _WAL_END = f"""
 CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE {_FLUSHED} END
 """
@@ -46,9 +52,11 @@ class SnapshotPart:
     """What it has seen, as `pg_current_snapshot()` tells it."""
     end: int
     """Where the WAL ended when it was taken: behind every transaction that it has seen."""
-    chunks: Mapping[str, Chunk]
+    chunks: dict[str, Chunk]
     """By partition of rows."""
     published: Mapping[str, Published]
+    taken: int
+    """When it was taken, by the clock of the server, in microseconds since 1970."""
 
     def close(self) -> None:
         """Let the snapshot go."""
@@ -75,6 +83,7 @@ class SnapshotPart:
             whole_tree=table.is_partitioned,
             empties=span.start == AGAIN,
             limit=limit,
+            taken=self.taken,
         )
 
 
@@ -90,41 +99,70 @@ def plan_part(
     """Take a snapshot, and as many rows under it as a batch may have: small tables together, or one chunk.
 
     `position` is where the rows of tables are, `beyond` how far their changes have been read. With `under`,
-    the rows are read under that part's snapshot.
+    the rows are read under that part's snapshot. Tables that begin must have waited: see `Arrivals`. There is
+    no chunk of tables that another transaction has for itself.
     """
     follows = source.snapshot != "only"
-    if follows and any(at <= AGAIN for at in position.values()):
-        wait_for_older(source)
     connection = under.connection if under else connect(source)
     try:
-        exported, seen = (under.exported, under.seen) if under else _export(connection, tables.values())
-        end = _flushed_end(source, max(beyond, source.anew_since)) if follows else wal_end(connection)
+        if under:
+            exported, seen, taken = under.exported, under.seen, under.taken
+        else:
+            locked, (exported, seen, taken) = export(connection, tables.values())
+            tables = {name: table for name, table in tables.items() if name not in locked}
+        tables = {stream: measured(connection, table) for stream, table in tables.items()}
+        end = flushed_end(source, max(beyond, source.anew_since)) if follows else wal_end(connection)
         chunks: dict[str, Chunk] = {}
         left = most
-        for partition in sorted(position, key=lambda one: estimated(tables[stream_of(one)])):
+        readable = (one for one in position if stream_of(one) in tables)
+        for partition in sorted(readable, key=lambda one: estimated(tables[stream_of(one)])):
             table = tables[stream_of(partition)]
             rows = estimated(table)
             if chunks and rows > left:
                 break
             chunks[partition] = _chunk(connection, table, position[partition], most, seen)
             left -= rows
-        return SnapshotPart(connection, exported, seen, end, chunks, published_of(connection, publication))
+        published = published_of(connection, publication, [one.oid for one in tables.values()])
+        return SnapshotPart(connection, exported, seen, end, chunks, published, taken)
     except BaseException:
         connection.close()
         raise
 
 
-def _export(connection: Connection, tables: Iterable[TableInfo]) -> tuple[str, str]:
-    """Begin a transaction with a snapshot that others may use: its name, and what it has seen."""
+def export(connection: Connection, tables: Iterable[TableInfo]) -> tuple[set[str], tuple[str, str, int]]:
+    """Begin a transaction with a snapshot that others may use: its name, what it has seen, and its time.
+
+    Before it the streams of tables that another transaction has for itself, which are not locked. Raises
+    SourceUnavailable for a table that is not what it was when it was looked at.
+    """
     connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY")
+    connection.execute(f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}".encode())
+    locked = set()
     # Locked before the snapshot, and for as long as it lasts: a rewritten table is empty to older ones.
     # Not by LOCK TABLE, which a role that may read only some columns may not use.
     for table in tables:
-        name = sql.Identifier(table.schema, table.name)
+        try:
+            with connection.transaction():
+                _lock(connection, table)
+        except psycopg.errors.LockNotAvailable:
+            locked.add(table.stream)
+    limit_lock_waits(connection)
+    exported, seen, taken = one_row(connection, _SNAPSHOT)
+    return locked, (exported, seen, taken)
+
+
+def _lock(connection: Connection, table: TableInfo) -> None:
+    name = sql.Identifier(table.schema, table.name)
+    asked = "SELECT %s::pg_catalog.regclass::oid"
+    try:
         connection.execute(sql.SQL("SELECT FROM {} LIMIT 0").format(name))
-    asked = "SELECT pg_catalog.pg_export_snapshot(), pg_catalog.pg_current_snapshot()::text"
-    exported, seen = one_row(connection, asked)
-    return exported, seen
+        is_same = one_row(connection, asked, [name.as_string(connection)])[0] == table.oid
+    except GONE as error:
+        raise SourceUnavailable(f"{table.stream} was dropped while its rows were planned") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SourceUnavailable(f"{table.stream} may not be read any more: {first_line(error)}") from error
+    if not is_same:
+        raise SourceUnavailable(f"{table.stream} was recreated while its rows were planned")
 
 
 def wal_end(connection: Connection) -> int:
@@ -132,36 +170,7 @@ def wal_end(connection: Connection) -> int:
     return _lsn(connection, _WAL_END)
 
 
-def wait_for_older(source: PostgresSource) -> None:
-    """Wait until no transaction is open that began before now.
-
-    One of them may have changed a table before that was published, which nobody is told of; or be in the
-    stream already while no snapshot sees it, as it waits for a standby.
-    """
-    with connect(source) as connection:
-        # An id of its own is beyond all that were given so far, which the end of a snapshot need not be.
-        own = one_row(connection, "SELECT pg_catalog.pg_current_xact_id()::text")
-        until = time.monotonic() + _OLDER_SECONDS
-        older = "SELECT pg_snapshot_xmin(pg_catalog.pg_current_snapshot())::text::numeric < %s::numeric"
-        while one_row(connection, older, own)[0]:
-            if time.monotonic() > until:
-                raise SourceUnavailable(_told_of_older(connection))
-            time.sleep(0.05)
-
-
-def _told_of_older(connection: Connection) -> str:
-    rows = connection.execute(
-        "SELECT pid FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL "
-        "ORDER BY xact_start LIMIT 3"
-    )
-    pids = ", ".join(str(pid) for (pid,) in rows) or "a prepared one"
-    return (
-        "the snapshot begins when every transaction has ended that was open before; still open: process "
-        f"{pids}.\nEnd it (SELECT pg_terminate_backend(...)), or wait"
-    )
-
-
-def _flushed_end(source: PostgresSource, beyond: int) -> int:
+def flushed_end(source: PostgresSource, beyond: int) -> int:
     """The end of the WAL, behind a position, once it can be read.
 
     Behind, so that the slot is read with each chunk, whether anything has happened or not: it may have
@@ -197,8 +206,13 @@ def _chunk(connection: Connection, table: TableInfo, start: int, most: int, seen
     name = sql.Identifier(key.columns[0])
     since = sql.SQL("") if first is None else sql.SQL("WHERE {} >= {}").format(name, sql.Literal(first))
     found = connection.execute(
-        sql.SQL("SELECT {} FROM {} {} ORDER BY {} OFFSET {} LIMIT 1").format(
-            name, sql.Identifier(table.schema, table.name), since, name, sql.Literal(most)
+        sql.SQL("SELECT {} FROM {}{} {} ORDER BY {} OFFSET {} LIMIT 1").format(
+            name,
+            sql.SQL("" if table.is_partitioned else "ONLY "),
+            sql.Identifier(table.schema, table.name),
+            since,
+            name,
+            sql.Literal(most),
         )
     ).fetchone()
     end = position_of_key(int(found[0])) if found and fits(int(found[0])) else ALL_ROWS

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+
+import psycopg
 
 from lakefeed.events import Offsets, SnapshotProgress
 from lakefeed.sources.postgres.connection import Connection, one_row, quoted
@@ -12,6 +15,8 @@ from lakefeed.sources.postgres.positions import ALL_ROWS, is_rows, stream_of
 from lakefeed.sources.postgres.relations import TableInfo
 from lakefeed.sources.postgres.snapshot.chunk import key_at
 from lakefeed.sources.postgres.snapshot.chunk_key import HASHES
+
+_LOCK_MILLISECONDS = 200
 
 
 def estimated(table: TableInfo) -> int:
@@ -22,7 +27,8 @@ def estimated(table: TableInfo) -> int:
 def bounds(connection: Connection, table: TableInfo) -> tuple[int | None, int | None]:
     """The lowest and the highest key of a table whose key is an integer; None where it has no row."""
     name, of = quoted(table.keys[0]), quoted(table.schema, table.name)
-    first, last = one_row(connection, f"SELECT min({name}), max({name}) FROM {of}")
+    only = "" if table.is_partitioned else "ONLY "
+    first, last = one_row(connection, f"SELECT min({name}), max({name}) FROM {only}{of}")
     return first, last
 
 
@@ -38,8 +44,11 @@ class Progress:
         """Ask once for the keys of a table that is read in chunks."""
         if table.chunks is None or table.chunks.is_hashed or table.stream in self.bounds:
             return
-        first, last = bounds(connection, table)
-        self.bounds[table.stream] = (first or 0, last or 0)
+        # Only a guess depends on it, and the table may be locked, or be gone.
+        with suppress(psycopg.errors.LockNotAvailable, psycopg.ProgrammingError), connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}".encode())
+            first, last = bounds(connection, table)
+            self.bounds[table.stream] = (first or 0, last or 0)
 
     def left(self, table: TableInfo, at: int) -> int:
         """About how many rows of a table wait behind a position; at least one before the end."""

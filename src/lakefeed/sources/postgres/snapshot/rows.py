@@ -16,19 +16,21 @@ from pyarrow import csv
 
 from lakefeed.errors import SourceError
 from lakefeed.events import Events, OffsetRange
-from lakefeed.sources.postgres.connection import Connection
+from lakefeed.sources.postgres.connection import Connection, limit_lock_waits
 from lakefeed.sources.postgres.copy_out import CopyOut
 from lakefeed.sources.postgres.events import METADATA, Origins, PostgresEvents
 from lakefeed.sources.postgres.replication.pgoutput import Field, Numbers, Relation
+from lakefeed.sources.postgres.replication.publication import GENERATED_SINCE
 from lakefeed.sources.postgres.snapshot.chunk import positions_of_keys
 from lakefeed.sources.postgres.snapshot.chunk_key import ChunkKey
 from lakefeed.sources.postgres.values.table_columns import TableColumns
 from lakefeed.sources.postgres.values.type_catalog import TypeCatalog
+from lakefeed.sources.postgres.values.whole_rows import with_whole_rows
 
 _STEP_BYTES = 8 * 2**20
 _FIELDS = """
-SELECT attname, atttypid::bigint, atttypmod FROM pg_catalog.pg_attribute
-WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+SELECT attname, atttypid::bigint, atttypmod, attgenerated::text FROM pg_catalog.pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum
 """
 _TRUNCATED, _READ = 0, 1
@@ -56,6 +58,8 @@ class Rows:
     """Which rows, in SQL: those of some blocks or keys, and those that the publication has."""
     columns: tuple[str, ...] | None = None
     """Those that the publication has; None for all."""
+    generated: bool = False
+    """Whether generated columns are read that changes would not have."""
     whole_tree: bool = False
     """Whether the rows of partitions belong to it."""
     empties: bool = False
@@ -63,8 +67,14 @@ class Rows:
     limit: int | None = None
     shows: bool = False
     """Whether the columns are told before the first row, as its Delta table may not be there yet."""
+    finite: tuple[str, ...] = ()
+    """In which columns infinite values become finite, as patterns of `schema.table.column`."""
     rate: int | None = None
     """How many rows the task copies in a second at most."""
+    whole_rows: bool = False
+    """Whether all columns are the key of a row."""
+    taken: int = 0
+    """When the snapshot was taken, in microseconds since 1970: the time that the rows have."""
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Rows:
@@ -72,6 +82,7 @@ class Rows:
         columns = payload["columns"]
         key = payload["key"] and ChunkKey.of(payload["key"])
         given = {"keys": tuple(payload["keys"]), "columns": columns and tuple(columns), "key": key}
+        given |= {"finite": tuple(payload["finite"])}
         return cls(**{**payload, **given})
 
     def before(self, lsn: int | None) -> Rows:
@@ -93,16 +104,17 @@ def read_rows(connection: Connection, span: OffsetRange, rows: Rows) -> Iterator
     at = span.start
     connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
     connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(rows.exported)))
-    relation = relation_of(connection, rows.stream, rows.oid, rows.columns)
+    limit_lock_waits(connection)
+    relation = relation_of(connection, rows.stream, rows.oid, rows.columns, generated=rows.generated)
     fields = list(relation.fields)
     names = [field.name for field in fields]
     # A publication of insertions alone may leave it out.
     key = rows.key if rows.key and {*rows.key.columns} <= {*names} else None
-    tables = TableColumns(TypeCatalog(connection))
+    tables = TableColumns(TypeCatalog(connection), finite=rows.finite)
     # While rows are copied, the connection takes no other question.
     tables.columns(relation)
     if rows.shows:
-        yield no_events(tables, relation, rows.keys)
+        yield no_events(tables, relation, rows.keys, whole_rows=rows.whole_rows)
     if rows.empties:
         nothing = [pa.nulls(1, pa.string())] * len(fields)
         yield _events(tables, relation, nothing, rows, np.array([at]), np.array([-1]), "truncate")
@@ -125,18 +137,36 @@ def _prints(lines: list[bytes]) -> Numbers:
     return np.fromiter(map(zlib.crc32, lines), np.int64, len(lines))
 
 
-def relation_of(connection: Connection, stream: str, oid: int, columns: Collection[str] | None) -> Relation:
-    """A table as the catalog describes it; `columns` are those that the publication has, None for all."""
-    fields = [Field(*one) for one in connection.execute(_FIELDS, [oid])]
-    return Relation(oid, stream, tuple(one for one in fields if columns is None or one.name in columns))
+def relation_of(
+    connection: Connection,
+    stream: str,
+    oid: int,
+    columns: Collection[str] | None,
+    *,
+    generated: bool = False,
+) -> Relation:
+    """A table as the catalog describes it; `columns` are those that the publication has, None for all.
+
+    Of generated columns those that changes have as well, or all with `generated`.
+    """
+    is_sent = ("", "s") if connection.info.server_version >= GENERATED_SINCE else ("",)
+    fields = [
+        Field(*one)
+        for *one, kind in connection.execute(_FIELDS, [oid])
+        if (generated or kind in is_sent) and (columns is None or one[0] in columns)
+    ]
+    return Relation(oid, stream, tuple(fields))
 
 
-def no_events(tables: TableColumns, relation: Relation, keys: tuple[str, ...]) -> PostgresEvents:
+def no_events(
+    tables: TableColumns, relation: Relation, keys: tuple[str, ...], *, whole_rows: bool = False
+) -> PostgresEvents:
     """No event, with the columns that events of the table have: a Delta table is made of them."""
     nothing = [pa.nulls(0, pa.string())] * len(relation.fields)
-    columns, unfit = tables.cast(relation, nothing, [pa.nulls(0, field.type) for field in METADATA])
+    added = [pa.nulls(0, field.type) for field in METADATA]
     none = np.zeros(0, np.int64)
-    return PostgresEvents(columns, unfit, keys, Origins(relation.stream, none, none))
+    events = tables.events(relation, nothing, added, keys, Origins(relation.stream, none, none))
+    return with_whole_rows(events, relation, nothing, none, none == 0) if whole_rows else events
 
 
 def _events(
@@ -154,10 +184,14 @@ def _events(
         pa.repeat(pa.scalar(op), count),
         pa.repeat(pa.scalar(rows.lsn, pa.int64()), count),
         pa.repeat(pa.scalar(ordinal, pa.int64()), count),
-        *(pa.nulls(count, field.type) for field in list(METADATA)[4:]),
+        pa.repeat(pa.scalar(rows.taken, METADATA.field("_commit_time").type), count),
+        *(pa.nulls(count, field.type) for field in list(METADATA)[5:]),
     ]
-    columns, unfit = tables.cast(relation, texts, added)
-    return PostgresEvents(columns, unfit, rows.keys, Origins(rows.stream, offsets, numbers))
+    events = tables.events(relation, texts, added, rows.keys, Origins(rows.stream, offsets, numbers))
+    if not rows.whole_rows:
+        return events
+    known = np.full(count, op != "truncate")
+    return with_whole_rows(events, relation, texts, known.astype(np.int64), known)
 
 
 def _statement(connection: Connection, relation: Relation, rows: Rows) -> bytes:

@@ -3,7 +3,8 @@
 The session that made the text is set as `connection.SESSION` says. A value that its column cannot hold is
 never made into another one: it becomes null, and its index is told. Such values are
 
-- `NaN` in a decimal; `infinity`, years before 1 and after 9999 in dates and timestamps
+- `NaN` in a decimal; years before 1 and after 9999 in dates and timestamps; `infinity` in both, unless
+  infinite values are to be the first and the last that a column holds
 - an array of more dimensions than its column is declared with
 """
 
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.formats.fit.doubt import Doubt, either, kept, lifted
 from lakefeed.sources.postgres.values import nested_text
+from lakefeed.sources.postgres.values.finite import finite_texts
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn
 from lakefeed.sources.postgres.values.types import element, made
 
@@ -33,17 +35,20 @@ _HEX[np.frombuffer(b"0123456789abcdefABCDEF", np.uint8)] = [*range(16), *range(1
 _Convert = Callable[[pa.Array], pa.Array]
 
 
-def cast(texts: pa.StringArray, column: PostgresColumn) -> tuple[pa.Array, Doubt]:
-    """The values of a column in the type `made` says, null where they do not fit, and where that is."""
+def cast(texts: pa.StringArray, column: PostgresColumn, *, finite: bool = False) -> tuple[pa.Array, Doubt]:
+    """The values of a column in the type `made` says, null where they do not fit, and where that is.
+
+    With `finite`, infinite dates and timestamps are the first and the last that a column holds.
+    """
     if column.type.base is not None:
-        return cast(texts, column.type.base)
+        return cast(texts, column.type.base, finite=finite)
     target, name = made(column), column.type.name
     if pa.types.is_string(target):
         return (_as_json(texts, column), None) if column.type.element else (texts, None)
     if pa.types.is_list(target):
-        return _arrays(texts, column) if column.type.element else _vectors(texts, target)
+        return _arrays(texts, column, finite) if column.type.element else _vectors(texts, target)
     if pa.types.is_struct(target):
-        return _composites(texts, column)
+        return _composites(texts, column, finite)
     if pa.types.is_map(target):
         return _one_by_one(texts, nested_text.hstore, target)
     if pa.types.is_boolean(target):
@@ -52,6 +57,8 @@ def cast(texts: pa.StringArray, column: PostgresColumn) -> tuple[pa.Array, Doubt
         return _bytes(pc.utf8_slice_codeunits(texts, 2) if name == "bytea" else texts)
     if pa.types.is_decimal(target):
         return _money(texts, target) if name == "money" else _tried(texts, _to(target), _NUMBER)
+    if finite:
+        texts = finite_texts(texts, name)
     if pa.types.is_date(target):
         return _tried(texts, _to(target), _DAY + "$")
     if target == TIMESTAMP:
@@ -122,7 +129,7 @@ def _bytes(digits: pa.Array) -> tuple[pa.Array, Doubt]:
     return pc.if_else(digits.is_valid(), found, None) if digits.null_count else found, None
 
 
-def _arrays(texts: pa.Array, column: PostgresColumn) -> tuple[pa.Array, Doubt]:
+def _arrays(texts: pa.Array, column: PostgresColumn, finite: bool) -> tuple[pa.Array, Doubt]:
     inner, delimiter = element(column), _delimiter(column)
     simple = pc.all(pc.match_substring_regex(texts, _SIMPLE_ARRAY)).as_py() is not False
     if simple:
@@ -135,7 +142,7 @@ def _arrays(texts: pa.Array, column: PostgresColumn) -> tuple[pa.Array, Doubt]:
         )
         lists = pa.concat_arrays([lists, lists.slice(0, 0)])
         offsets, parts = lists.offsets.to_numpy(), lists.values
-    values, unfit = cast(parts, inner)
+    values, unfit = cast(parts, inner, finite=finite)
     found = _lists(
         offsets, values, texts if doubt is None else kept(texts, pa.array(~doubt))[0], made(column)
     )
@@ -169,12 +176,14 @@ def _lists(
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=target, mask=mask)
 
 
-def _composites(texts: pa.Array, column: PostgresColumn) -> tuple[pa.Array, Doubt]:
+def _composites(texts: pa.Array, column: PostgresColumn, finite: bool) -> tuple[pa.Array, Doubt]:
     fields = column.type.fields
-    rows, doubt = _parsed(texts, lambda text: nested_text.composite(text, len(fields)))
+    least = 1 if column.type.only_grew else len(fields)
+    rows, doubt = _parsed(texts, lambda text: nested_text.composite(text, len(fields), least=least))
     children = []
     for index, each in enumerate(fields):
-        values, unfit = cast(pa.array([row and row[index] for row in rows], pa.string()), each)
+        attribute = pa.array([row and row[index] for row in rows], pa.string())
+        values, unfit = cast(attribute, each, finite=finite)
         children.append(values)
         doubt = either(doubt, unfit)
     mask = texts.is_null() if texts.null_count else None

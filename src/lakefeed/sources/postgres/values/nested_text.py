@@ -61,8 +61,12 @@ def unquoted(token: str) -> str:
     return _ESCAPED.sub(r"\1", token[1:-1]) if token.startswith('"') else token
 
 
-def composite(text: str, count: int) -> list[str | None]:
-    """The attributes of a composite value, None for null. Raises ValueError unless it has so many."""
+def composite(text: str, count: int, *, least: int) -> list[str | None]:
+    """The attributes of a composite value, None for null. Raises ValueError unless it has so many.
+
+    A value from before attributes were added lacks the last ones, which are null in the database then; with
+    fewer than `least` it is none.
+    """
     position, found = 1, []
     while text.startswith("(") and position < len(text):
         field = _FIELD.match(text, position)
@@ -75,9 +79,9 @@ def composite(text: str, count: int) -> list[str | None]:
         position = field.end()
         if field[2] == ")":
             break
-    if position != len(text) or len(found) != count:
+    if position != len(text) or not least <= len(found) <= count:
         raise ValueError(f"no composite value of {count} attributes: {text}")
-    return found
+    return found + [None] * (count - len(found))
 
 
 def hstore(text: str) -> list[tuple[str, str | None]]:

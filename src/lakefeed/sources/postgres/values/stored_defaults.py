@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from lakefeed.sources.postgres.connection import Connection
 from lakefeed.sources.postgres.replication.publication import Published, published_of
 from lakefeed.sources.postgres.values.casts import cast
+from lakefeed.sources.postgres.values.finite import is_finite
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn, TypeCatalog
 
 _MISSING = """
-SELECT attname, atttypid::bigint, atttypmod, (attmissingval::text::text[])[1] FROM pg_catalog.pg_attribute
-WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND atthasmissing AND attndims = 0
+SELECT attname, atttypid::bigint, atttypmod, attndims, (attmissingval::text::text[])[1]
+FROM pg_catalog.pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND atthasmissing
 """
 _COLUMNS = """
 SELECT attname, atthasmissing FROM pg_catalog.pg_attribute
@@ -19,19 +22,22 @@ WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
 """
 
 
-def stored_defaults(connection: Connection, publication: str, stream: str, oid: int) -> dict[str, pa.Scalar]:
-    """The value of each column that was added with a default, as a column of Arrow holds it.
+def stored_defaults(
+    connection: Connection, publication: str, stream: str, oid: int, *, finite: Sequence[str] = ()
+) -> dict[str, tuple[pa.Scalar, str]]:
+    """The value of each column that was added with a default: as a column of Arrow holds it, and as text.
 
-    A table that was written anew since (VACUUM FULL) has none any more, and arrays are left out.
+    A table that was written anew since (VACUUM FULL) has none any more.
     """
     types, found = TypeCatalog(connection), {}
     published = published_of(connection, publication).get(stream, Published())
-    for name, kind, typmod, text in connection.execute(_MISSING, [oid]).fetchall():
-        if published.columns is None or name in published.columns:
-            column = PostgresColumn(name, types.type_of(kind), typmod)
-            values, _ = cast(pa.array([text], pa.string()), column)
+    for name, kind, typmod, dimensions, text in connection.execute(_MISSING, [oid]).fetchall():
+        if published.has(name):
+            column = PostgresColumn(name, types.type_of(kind), typmod, dimensions)
+            is_own = is_finite(stream, name, (), finite)
+            values, _ = cast(pa.array([text], pa.string()), column, finite=is_own)
             if values[0].is_valid:
-                found[name] = values[0]
+                found[name] = values[0], text
     return found
 
 

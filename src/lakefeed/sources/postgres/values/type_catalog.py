@@ -19,7 +19,7 @@ LEFT JOIN pg_catalog.pg_extension x ON x.oid = d.refobjid
 WHERE t.oid = ANY(%s)
 """
 _FIELDS = """
-SELECT attrelid::bigint, attname, atttypid::bigint, atttypmod, attndims
+SELECT attrelid::bigint, attname, atttypid::bigint, atttypmod, attndims, attnum
 FROM pg_catalog.pg_attribute
 WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
 ORDER BY attrelid, attnum
@@ -46,6 +46,8 @@ class PostgresType:
     """Of a domain: what it is a domain of."""
     fields: tuple[PostgresColumn, ...] = ()
     """Of a composite type: its attributes, in order."""
+    only_grew: bool = True
+    """Of a composite type: whether none was ever dropped, so that values from before lack the last ones."""
     scale: int = 0
     """Of money: how many digits the locale of the database has after the point."""
 
@@ -105,6 +107,7 @@ class TypeCatalog:
         if not self._rows[oid]:
             return UNKNOWN
         _, name, kind, extension, element, base, typmod, dimensions, relation = self._rows[oid]
+        attributes = self._attributes.get(relation, ())
         return PostgresType(
             name=name,
             kind=kind,
@@ -114,7 +117,8 @@ class TypeCatalog:
             base=PostgresColumn(name, self.type_of(base), typmod, dimensions) if kind == "d" else None,
             fields=tuple(
                 PostgresColumn(attribute, self.type_of(of), own, own_dimensions)
-                for _, attribute, of, own, own_dimensions in self._attributes.get(relation, ())
+                for _, attribute, of, own, own_dimensions, _ in attributes
             ),
+            only_grew=not attributes or attributes[-1][5] == len(attributes),
             scale=int(one_row(self._connection, _MONEY_SCALE)[0]) if name == "money" else 0,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from lakefeed.columns.column_types import TIMESTAMP
+from lakefeed.columns.names import clean_column_name
 from lakefeed.sources.postgres.values.type_catalog import PostgresColumn, PostgresType
 
 _LARGEST_PRECISION = 38
@@ -89,10 +90,10 @@ def _unknown(column: PostgresColumn) -> PostgresType | None:
 
 def _struct(kind: PostgresType) -> pa.DataType:
     """A composite type, or text where its attributes cannot be fields of one struct."""
-    names = {each.name.casefold() for each in kind.fields}
+    names = {clean_column_name(each.name).casefold() for each in kind.fields}
     if not kind.fields or len(names) < len(kind.fields):
         return pa.string()
-    return pa.struct([pa.field(each.name, made(each)) for each in kind.fields])
+    return pa.struct([pa.field(clean_column_name(each.name), made(each)) for each in kind.fields])
 
 
 def _numeric(typmod: int) -> pa.DataType:

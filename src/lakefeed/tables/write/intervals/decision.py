@@ -13,23 +13,26 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.staged import CLOCK, DELETE, OFFSET, OP, PARTITION, TIME, TRUNCATE, UPSERT
+from lakefeed.columns.staged import DELETE, OFFSET, OP, PARTITION, TIME, TRUNCATE, UPSERT
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.intervals.known import Known
+from lakefeed.tables.write.intervals.known import NO_TIME, KeyRange, Known
 from lakefeed.tables.write.intervals.points import (
     IMPLIED,
     NEW,
     REMEMBERED,
     Points,
+    Runs,
+    Values,
     continues,
     runs,
     sources,
 )
 from lakefeed.tables.write.keyed import HistoryRules
 from lakefeed.tables.write.keyed.decision import Decision
-from lakefeed.tables.write.keyed.fold import silences
-from lakefeed.tables.write.keyed.keys import Mask, Numbers, equal, one_array, ranks, taken
+from lakefeed.tables.write.keyed.fold import listings, positions_of, silences
+from lakefeed.tables.write.keyed.keys import Mask, Numbers, equal, one_array, ranks, taken, values_at
 from lakefeed.tables.write.keyed.layout import Edit
+from lakefeed.tables.write.keyed.tombstones import Remembered
 from lakefeed.tables.write.spread import Spread, in_threads
 
 
@@ -37,17 +40,19 @@ def decide(
     table: LakeTable,
     changes: pa.Table,
     rules: HistoryRules,
-    remembered: pa.Table,
+    remembered: Remembered,
     *,
     replayed: bool,
     spread: Spread = in_threads,
     hold: bool = False,
+    within: KeyRange | None = None,
 ) -> Decision:
     """Put each change where it belongs in the history of its key.
 
-    With `hold`, files that rows leave come with their rows where these are few: they are written again.
+    With `hold`, files that rows leave come with their rows where these are few: they are written again. With
+    `within`, the changes are those of one range of keys, besides all truncations of the batch.
     """
-    return _Deciding(Known(table, changes, rules, remembered, spread, hold), rules, replayed).run()
+    return _Deciding(Known(table, changes, rules, remembered, spread, hold, within), rules, replayed).run()
 
 
 @dataclass
@@ -58,42 +63,47 @@ class _Deciding:
 
     def run(self) -> Decision:
         points = self.known.points()
-        columns, points = self._complete(points.sorted(deletions_first=self.rules.deletions_first))
-        stale = self._stale(points, columns)
+        values, points = self._complete(points.sorted(self.rules))
+        stale = self._stale(points, values)
         counts = self._counts(points, stale)
         keep = ~stale
-        points, columns = points.chosen(keep), _filtered(columns, keep)
+        points, values = points.chosen(keep), values.chosen(keep)
         before = self._times_with(points, REMEMBERED)
         counting = points.last
-        points, columns = points.chosen(counting), _filtered(columns, counting)
-        same = continues(points, columns, self.rules.tracked(self.known.body))
-        rows, edits = self._outcome(points, columns, same)
-        told = self._to_remember(points, columns, same, before)
+        points, values = points.chosen(counting), values.chosen(counting)
+        same = continues(points, values, self.rules.tracked(self.known.body))
+        rows, edits = self._outcome(points, values, same)
+        told = self._to_remember(points, values, same, before)
         touched = sum(len(edit.gone) for edit in edits) + rows.num_rows
-        return Decision(edits, rows, told, counts, touched, self.known.found.looked_at)
+        index = None if self.known.truncations.num_rows else self.known.index
+        looked_at = self.known.found.looked_at
+        return Decision(edits, rows, told, counts, touched, looked_at, index, self._unknown)
 
-    def _complete(self, points: Points) -> tuple[dict[str, pa.Array], Points]:
+    def _complete(self, points: Points) -> tuple[Values, Points]:
         """The values of each sorted point, in which silent changes have those of the point before."""
         begin = self.known.values.num_rows - self.known.new.num_rows
-        silent = silences(self.known.new, self.rules)
-        own = pa.array(np.maximum(points.values, 0), mask=points.values < 0)
-        columns: dict[str, pa.Array] = {}
+        silent, listed = silences(self.known.new, self.rules), listings(self.known.new, self.rules)
+        lacking = np.zeros(self.known.new.num_rows, np.bool_)
+        other: dict[str, Numbers] = {}
         for name in self.known.body.names:
-            chosen = own
             if name in silent:
                 said = np.ones(self.known.values.num_rows, np.bool_)
                 said[begin:] = silent[name]
                 indexes = sources(points, said)
-                chosen = pa.array(np.maximum(indexes, 0), mask=indexes < 0)
-            columns[name] = one_array(self.known.values.column(name)).take(chosen)
+                if name in listed:
+                    at = points.values[(indexes < 0) & (points.layers == NEW) & ~points.deleted] - begin
+                    lacking[at[listed[name][at]]] = True
+                other[name] = indexes
+        values = Values(self.known.values, points.values, other)
+        self._unknown = positions_of(taken(self.known.new, np.flatnonzero(lacking)))
         wrong = np.zeros(len(points), np.bool_)
         for one in self.known.body:
             if not one.nullable:
-                wrong |= columns[one.name].is_null().to_numpy(zero_copy_only=False)
+                wrong |= values.lacking(one.name)
         self._partial = ~points.deleted & (points.layers == NEW) & wrong
-        return columns, points
+        return values, points
 
-    def _stale(self, points: Points, columns: dict[str, pa.Array]) -> Mask:
+    def _stale(self, points: Points, values: Values) -> Mask:
         """Which new points say nothing new: the same is known already, or something that counts more."""
         stale: Mask = self._partial.copy()
         new = points.layers == NEW
@@ -105,14 +115,14 @@ class _Deciding:
         at = at[pairs[known[at]] == pairs[at]]
         both = at[points.deleted[at] == points.deleted[known[at]]]
         # What is sent again is behind everything of its time that has been read.
-        older = at[~points.deleted[at]] if self.replayed else at[:0]
+        older = at[~points.deleted[at] | self.rules.ties_by_position] if self.replayed else at[:0]
         if self.rules.deletions_first:
             older = older[~points.deleted[known[older]]]
         for name in self.known.body.names:
             upserts = ~points.deleted[both]
             if not upserts.any():
                 break
-            mine, theirs = (columns[name].take(pa.array(some)) for some in (both, known[both]))
+            mine, theirs = (values.at(name, some) for some in (both, known[both]))
             both = both[equal(mine, theirs) | ~upserts]
         stale |= new & np.isin(pairs, pairs[np.union1d(both, older)])
         return stale
@@ -126,10 +136,13 @@ class _Deciding:
         pairs = self.known.pairs(left)
         winners = pairs[left.last & (left.layers == NEW)]
         beaten = pairs[(left.layers == NEW) & (left.order >= 0) & ~left.last]
-        floors = len(np.setdiff1d(self.known.own_floors, self.known.known_floors))
         total = self.known.changes.num_rows
-        applied, folded = int(counting.sum()) + floors, int(np.isin(beaten, winners).sum())
-        folded += self.known.truncations.num_rows - len(np.unique(self.known.own_floors))
+        applied, folded = int(counting.sum()), int(np.isin(beaten, winners).sum())
+        if self.known.tells_truncations:
+            applied += len(np.setdiff1d(self.known.own_floors, self.known.known_floors))
+            folded += self.known.truncations.num_rows - len(np.unique(self.known.own_floors))
+        else:
+            total -= self.known.truncations.num_rows
         deleted = int((counting & left.deleted).sum())
         # Changes before the first interval that is read are none: there is no such change.
         assert int(new.sum()) == self.known.new.num_rows
@@ -141,17 +154,17 @@ class _Deciding:
             "deleted": deleted,
         }
 
-    def _outcome(
-        self, points: Points, columns: dict[str, pa.Array], same: Mask
-    ) -> tuple[pa.Table, list[Edit]]:
+    def _outcome(self, points: Points, values: Values, same: Mask) -> tuple[pa.Table, list[Edit]]:
         """The rows that come, and those that leave."""
         found = runs(points, same)
         begins = points.times[found.first]
         ends = np.where(found.ends < 0, -1, points.times[np.maximum(found.ends, 0)])
         numbers = points.numbers[found.last]
-        stays, kept = self._unchanged(numbers, begins, ends, found.last, points, columns)
+        clocks = self._clocks(points, found)
+        stays, kept = self._unchanged(numbers, begins, ends, clocks, found.last, points, values)
         come = np.flatnonzero(~stays)
-        rows = self._rows(found.last[come], begins[come], ends[come], columns)
+        times = clocks[0][come], clocks[1][come]
+        rows = self._rows(found.last[come], begins[come], ends[come], times, values)
         return rows, self._edits(~kept, numbers[come])
 
     def _unchanged(
@@ -159,9 +172,10 @@ class _Deciding:
         numbers: Numbers,
         begins: Numbers,
         ends: Numbers,
+        clocks: tuple[Numbers, Numbers],
         last: Numbers,
         points: Points,
-        columns: dict[str, pa.Array],
+        values: Values,
     ) -> tuple[Mask, Mask]:
         """Which intervals are rows of the table already, and which of its rows they are."""
         rows, width = self.known.rows, self.known.times.num_rows + 1
@@ -173,19 +187,37 @@ class _Deciding:
         wanted = numbers * width + begins
         nearest = np.minimum(np.searchsorted(pairs[order], wanted), len(order) - 1)
         row = order[nearest]
-        at = np.flatnonzero((pairs[row] == wanted) & (rows.ends[row] == ends))
+        same = (pairs[row] == wanted) & (rows.ends[row] == ends)
+        for stored, clock in zip(rows.clocks, clocks, strict=True):
+            same &= stored[row] == clock
+        at = np.flatnonzero(same)
         moved = at[points.values[last[at]] != row[at]]
         alike = np.ones(len(moved), np.bool_)
         for name in self.known.body.names:
             if alike.any():
-                mine = columns[name].take(pa.array(last[moved]))
-                alike &= equal(mine, one_array(self.known.values.column(name)).take(pa.array(row[moved])))
+                theirs = values_at(self.known.values.column(name), row[moved])
+                alike &= equal(values.at(name, last[moved]), theirs)
         at = np.setdiff1d(at, moved[~alike])
         stays[at] = True
         kept[row[at]] = True
         return stays, kept
 
-    def _rows(self, last: Numbers, begins: Numbers, ends: Numbers, columns: dict[str, pa.Array]) -> pa.Table:
+    def _clocks(self, points: Points, found: Runs) -> tuple[Numbers, Numbers]:
+        """When the changes were made that begin and end each interval."""
+        if not self.rules.time_by:
+            return np.full(len(found.first), NO_TIME), np.full(len(found.first), NO_TIME)
+        clocks = self.known.clocks(points)
+        ends = np.where(found.ends < 0, NO_TIME, clocks[np.maximum(found.ends, 0)])
+        return clocks[found.first], ends
+
+    def _rows(
+        self,
+        last: Numbers,
+        begins: Numbers,
+        ends: Numbers,
+        clocks: tuple[Numbers, Numbers],
+        values: Values,
+    ) -> pa.Table:
         time_of = self._index_of_rank
         rules, schema = self.rules, self.known.table.schema
         made: dict[str, pa.Array] = {
@@ -196,8 +228,10 @@ class _Deciding:
         }
         if rules.is_current:
             made[rules.is_current] = pa.array(ends < 0)
+        for name, times in zip(rules.time_columns, clocks, strict=False):
+            made[name] = pa.array(times, pa.int64(), mask=times == NO_TIME)
         arrays = [
-            (made[one.name] if one.name in made else columns[one.name].take(pa.array(last))).cast(one.type)
+            (made[one.name] if one.name in made else values.at(one.name, last)).cast(one.type)
             for one in schema
         ]
         return pa.Table.from_arrays(arrays, schema=schema)
@@ -208,7 +242,7 @@ class _Deciding:
         for at, match in enumerate(self.known.found.matches):
             mine = leaves & (self.known.rows.match == at)
             if mine.any():
-                left = np.zeros(len(self.known.index), np.bool_)
+                left = np.zeros(self.known.count, np.bool_)
                 left[self.known.rows.numbers[mine]] = True
                 own = np.flatnonzero(left[come])
                 gone = np.sort(self.known.rows.indexes[mine])
@@ -219,9 +253,7 @@ class _Deciding:
     def _times_with(self, points: Points, layer: int) -> Numbers:
         return np.unique(self.known.pairs(points.chosen(points.layers == layer)))
 
-    def _to_remember(
-        self, points: Points, columns: dict[str, pa.Array], same: Mask, known: Numbers
-    ) -> pa.Table:
+    def _to_remember(self, points: Points, values: Values, same: Mask, known: Numbers) -> pa.Table:
         """Deletions, changes within an interval of several, and what corrects something remembered."""
         follows = np.append(same[1:], False) if len(same) else same
         new = points.layers == NEW
@@ -230,9 +262,11 @@ class _Deciding:
         wanted |= new & ~points.deleted & np.isin(self.known.pairs(points), known)
         at = np.flatnonzero(wanted)
         kinds = np.where(points.deleted[at], DELETE, UPSERT).astype(np.int8)
-        arrays = [columns[name].take(pa.array(at)) for name in self.known.body.names]
-        told = pa.table(arrays, names=self.known.body.names).append_column(OP, pa.array(kinds))
+        arrays = [values.at(name, at) for name in self.known.body.names]
+        told = pa.Table.from_arrays(arrays, self.known.body.names).append_column(OP, pa.array(kinds))
         told = self._with_times(self._with_deleted(told, points, at), points, at)
+        if not self.known.tells_truncations:
+            return told
         return pa.concat_tables([told, self._new_truncations(told.schema)])
 
     def _with_times(self, told: pa.Table, points: Points, at: Numbers) -> pa.Table:
@@ -240,12 +274,10 @@ class _Deciding:
         begin = self.known.values.num_rows - self.known.new.num_rows
         new = points.layers == NEW
         own = new & (points.values >= begin)
-        source = np.full(len(self.known.index), -1, np.int64)
+        source = np.full(self.known.count, -1, np.int64)
         source[points.numbers[own]] = points.values[own] - begin
         chosen = np.where(own[at], points.values[at] - begin, source[points.numbers[at]])
-        for field_ in (pa.field(PARTITION, pa.string()), pa.field(OFFSET, pa.int64())):
-            told = told.append_column(field_, pa.nulls(len(at), field_.type))
-        for name in (TIME, CLOCK):
+        for name in (PARTITION, OFFSET, TIME):
             column = one_array(self.known.new.column(name))
             told = told.append_column(name, column.take(pa.array(chosen, mask=chosen < 0)))
         return told
@@ -256,11 +288,16 @@ class _Deciding:
         moments = taken(self.known.times, self._index_of_rank[points.times[at]])
         for name in (*self.rules.keys, *self.rules.sequence_by):
             ordinal = told.schema.get_field_index(name)
-            own = one_array(self.known.values.column(name)).take(pa.array(np.maximum(rows, 0)))
+            own = values_at(self.known.values.column(name), np.maximum(rows, 0))
             if name in self.rules.sequence_by:
                 # A row of several changes has the last one's, and begins with the first.
                 own = one_array(moments.column(name))
             told = told.set_column(ordinal, told.schema.field(ordinal), own)
+        if self.rules.time_by:
+            ordinal = told.schema.get_field_index(self.rules.time_by)
+            clocks = self.known.clocks(points)[at]
+            times = pa.array(clocks, pa.int64(), mask=clocks == NO_TIME).cast(told.schema.field(ordinal).type)
+            told = told.set_column(ordinal, told.schema.field(ordinal), times)
         return told
 
     @cached_property
@@ -278,14 +315,10 @@ class _Deciding:
         rows = taken(self.known.truncations, indexes)
         arrays = [
             rows.column(one.name)
-            if one.name in (*self.rules.sequence_by, TIME, CLOCK)
+            if one.name in (*self.rules.sequence_by, self.rules.time_by, PARTITION, OFFSET, TIME)
             else pa.array(np.full(rows.num_rows, TRUNCATE, np.int8))
             if one.name == OP
             else pa.nulls(rows.num_rows, one.type)
             for one in schema
         ]
         return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def _filtered(columns: dict[str, pa.Array], mask: Mask) -> dict[str, pa.Array]:
-    return {name: column.filter(pa.array(mask)) for name, column in columns.items()}

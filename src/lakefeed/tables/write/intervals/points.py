@@ -13,10 +13,12 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.tables.write.keyed.keys import Mask, Numbers, equal
+from lakefeed.tables.write.keyed import KeyRules
+from lakefeed.tables.write.keyed.keys import Mask, Numbers, equal, one_array, values_at
 
 IMPLIED, IN_TABLE, REMEMBERED, NEW = -1, 0, 1, 2
-"""Where a point is known from; of the same key and time the last counts, but a deletion wins.
+"""Where a point is known from; of the same key and time the last counts, but a deletion wins, unless the
+order of a change stream decides.
 
 An interval that ends where no other begins implies a deletion, unless anything else is known of that time.
 """
@@ -45,9 +47,12 @@ class Points:
         """Some of them."""
         return Points(*(getattr(self, name.name)[at] for name in fields(self)))
 
-    def sorted(self, *, deletions_first: bool = False) -> Points:
+    def sorted(self, rules: KeyRules) -> Points:
         """By key and time; what counts of the same time comes last."""
-        last = ~self.deleted if deletions_first else self.deleted & (self.layers != IMPLIED)
+        last = ~self.deleted if rules.deletions_first else self.deleted & (self.layers != IMPLIED)
+        if rules.ties_by_position:
+            # Truncations have no position.
+            last = self.deleted & (self.order < 0)
         return self.chosen(np.lexsort((self.order, self.layers, last, self.times, self.numbers)))
 
     @property
@@ -83,11 +88,34 @@ def runs(points: Points, same: Mask) -> Runs:
     return Runs(first, last, np.where(has_end, following, -1))
 
 
-def continues(points: Points, columns: Mapping[str, pa.Array], tracked: Sequence[str]) -> Mask:
-    """Which points have the values of the one before, in the tracked columns.
+@dataclass(frozen=True)
+class Values:
+    """The values of points: by column, which row of all rows each has; -1 where it has none."""
 
-    `columns` has a value for each point.
-    """
+    rows: pa.Table
+    own: Numbers
+    other: Mapping[str, Numbers]
+    """Of columns that some points have from another row than their own."""
+
+    def at(self, name: str, points: Numbers) -> pa.ChunkedArray:
+        """The values that these points have in a column."""
+        indexes = self.other.get(name, self.own)[points]
+        return values_at(self.rows.column(name), np.maximum(indexes, 0), indexes < 0)
+
+    def lacking(self, name: str) -> Mask:
+        """Which points have none in a column."""
+        indexes = self.other.get(name, self.own)
+        nulls = one_array(self.rows.column(name).is_null()).to_numpy(zero_copy_only=False)
+        found: Mask = np.append(nulls, True)[indexes]
+        return found
+
+    def chosen(self, mask: Mask) -> Values:
+        """Those of some points."""
+        return Values(self.rows, self.own[mask], {name: one[mask] for name, one in self.other.items()})
+
+
+def continues(points: Points, values: Values, tracked: Sequence[str]) -> Mask:
+    """Which points have the values of the one before, in the tracked columns."""
     found = np.zeros(len(points), np.bool_)
     beside = np.flatnonzero(
         (points.numbers[1:] == points.numbers[:-1]) & ~points.deleted[1:] & ~points.deleted[:-1]
@@ -95,8 +123,7 @@ def continues(points: Points, columns: Mapping[str, pa.Array], tracked: Sequence
     for name in tracked:
         if not len(beside):
             break
-        column = columns[name]
-        same = equal(column.take(pa.array(beside)), column.take(pa.array(beside + 1)))
+        same = equal(values.at(name, beside), values.at(name, beside + 1))
         beside = beside[same]
     found[beside + 1] = True
     return found

@@ -5,8 +5,7 @@ So a table that is sorted by its key stays so, and the next lookup opens few fil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -18,6 +17,7 @@ import pyarrow.fs as pafs
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, write_files
 from lakefeed.files.partitions import combinations
+from lakefeed.stores import drop_files
 from lakefeed.tables.data_files import read_file, without_rows
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.vector import read_vector, union
@@ -28,6 +28,8 @@ from lakefeed.tables.write.spread import Spread, good, in_threads
 
 _ROW_GROUP_BYTES = 32 * 2**20
 """Smaller row groups than others have: several files are written at once, and each holds one in memory."""
+_PIECE_BYTES = 16 * 2**20
+"""So many bytes of new rows are put in order at a time."""
 _SORTED_WHOLE = 16 * 2**20
 """A file without order is put in order if it is no larger than this, as that takes all of it in memory."""
 
@@ -49,8 +51,9 @@ class CopyOnWrite:
         """Rewrite each file that a row leaves; rows that fit into none of them get files of their own."""
         target = replace(target, sort_by=(), row_group_bytes=_ROW_GROUP_BYTES)
         homes = _homes(table, keys, edits, rows)
+        order = _order(rows, keys)
         jobs = [
-            _Rewriting(table.schema, list(keys), edit, taken(rows, np.flatnonzero(homes == at)))
+            _Rewriting(table.schema, list(keys), edit, taken(rows, order[homes[order] == at]))
             for at, edit in enumerate(edits)
         ]
         size = sum(edit.file.size for edit in edits)
@@ -59,10 +62,12 @@ class CopyOnWrite:
         added: list[WrittenFile] = [file for files, _ in done for file in files]
         try:
             good(results)
-            apart = _in_order(taken(rows, np.flatnonzero(homes < 0)), keys)
-            added += write_files(table.store, target, [apart])
+            apart = order[homes[order] < 0]
+            step = max(1, _PIECE_BYTES * rows.num_rows // max(1, rows.nbytes))
+            parts = (taken(rows, apart[at : at + step]) for at in range(0, len(apart), step))
+            added += write_files(table.store, target, parts)
         except BaseException:
-            _delete(table.store, added)
+            drop_files(table.store, (file.path for file in added))
             raise
         removed: list[DataFile] = [edit.file for edit in edits]
         return Written(added, removed, copied=sum(copied for _, copied in done))
@@ -84,17 +89,9 @@ def _homes(table: LakeTable, keys: Sequence[str], edits: Sequence[Edit], rows: p
     for edit in edits:
         settled[edit.own] = True
     spans = [edit.span for edit in edits]
-    bounds = [
-        pa.table(
-            {
-                "": pa.array(
-                    [None if span is None else span[side] for span in spans], rows.column(keys[0]).type
-                )
-            }
-        )
-        for side in (0, 1)
-    ]
-    ranked, low, high = ranks(rows.select([keys[0]]), *bounds)
+    kind = rows.column(keys[0]).type
+    bounds = [pa.array([None if span is None else span[side] for span in spans], kind) for side in (0, 1)]
+    ranked, low, high = ranks(rows.select([keys[0]]), *(pa.Table.from_arrays([one], [""]) for one in bounds))
     for at, edit in enumerate(edits):
         if edit.span is not None:
             new = ~settled & (homes < 0) & fits(at) & (ranked >= low[at]) & (ranked <= high[at])
@@ -111,13 +108,6 @@ def _partitions(table: LakeTable, edits: Sequence[Edit], rows: pa.Table) -> Call
     return lambda at: np.equal(codes, wanted[at])
 
 
-def _delete(store: pafs.FileSystem, files: Iterable[WrittenFile]) -> None:
-    """Delete files that no entry will name; what cannot be deleted stays for vacuum."""
-    for file in files:
-        with suppress(Exception):
-            store.delete_file(file.path)
-
-
 @dataclass(frozen=True)
 class _Rewriting:
     """The rewriting of one file, which may be done elsewhere: some rows leave it and others come."""
@@ -126,6 +116,7 @@ class _Rewriting:
     keys: list[str]
     edit: Edit
     come: pa.Table
+    """In the order of their keys."""
 
     def rows(self, store: pafs.FileSystem) -> Iterator[pa.Table]:
         """Piece by piece, in the order of their keys where the file has it."""
@@ -144,7 +135,7 @@ class _Rewriting:
 
     def _merged(self, store: pafs.FileSystem) -> Iterator[pa.Table]:
         """Rows that stay and new ones, in the order of their keys."""
-        left = _in_order(self.come, self.keys)
+        left = self.come
         for rows in self._kept(store):
             last = rows.slice(rows.num_rows - 1).select(self.keys)
             ranked, edge = ranks(left.select(self.keys), last)
@@ -160,7 +151,7 @@ class _Rewriting:
         """The same of a file without order: put in order as a whole if it is small, else left as it is."""
         if self.edit.file.size > _SORTED_WHOLE:
             yield from self._kept(store)
-            yield _in_order(self.come, self.keys)
+            yield self.come
         else:
             yield _in_order(pa.concat_tables([*self._kept(store), self.come]), self.keys)
 
@@ -171,5 +162,11 @@ def _rewrite(target: FileTarget, store: pafs.FileSystem, work: _Rewriting) -> tu
     return files, sum(file.rows for file in files) - work.come.num_rows
 
 
+def _order(rows: pa.Table, keys: Sequence[str]) -> Numbers:
+    """The indexes of rows in the order of their keys."""
+    (rank,) = ranks(rows.select(list(keys)))
+    return np.argsort(rank, kind="stable")
+
+
 def _in_order(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    return rows.sort_by([(name, "ascending") for name in keys]) if rows.num_rows > 1 else rows
+    return taken(rows, _order(rows, keys))

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.columns.staged import CLOCK, OFFSET, PARTITION, STAGED, TIME
+from lakefeed.columns.staged import OFFSET, PARTITION, STAGED, TIME
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
-from lakefeed.tables.write.keyed.fold import Folded
-from lakefeed.tables.write.keyed.keys import Mask, Numbers, equal, one_array, ranks, taken
+from lakefeed.tables.write.keyed.binlogs import without_misread
+from lakefeed.tables.write.keyed.fold import Folded, positions_of
+from lakefeed.tables.write.keyed.keys import (
+    KeyIndex,
+    Mask,
+    Numbers,
+    equal,
+    one_array,
+    ranks,
+    taken,
+    values_at,
+)
 from lakefeed.tables.write.keyed.layout import Edit
 from lakefeed.tables.write.keyed.lookup import Found, find, matched, rows_at
-from lakefeed.tables.write.keyed.truncation import leaving
+from lakefeed.tables.write.keyed.truncation import leaving, truncation_of
 from lakefeed.tables.write.spread import Spread, in_threads
 
 
@@ -32,6 +43,12 @@ class Decision:
     """changes = applied + stale + folded."""
     touched: int
     looked_at: int
+    index: KeyIndex | None = None
+    """The keys that were looked for; None where all rows of the table were looked at."""
+    unknown: frozenset[tuple[str, int, int]] = frozenset()
+    """The positions of changes that leave out what neither the table nor the batch has."""
+    repeated: Numbers = field(default_factory=lambda: np.zeros(0, np.int64))
+    """The keys, by their numbers, whose rows say already what their changes say."""
 
 
 def decide(
@@ -42,9 +59,13 @@ def decide(
     *,
     replayed: bool,
     spread: Spread = in_threads,
+    truncated: Mapping[str, tuple[DataFile, Numbers]] | None = None,
 ) -> Decision:
-    """Compare each change with the row and the tombstones of its key. Newer wins."""
-    return _Deciding(table, folded, rules, tombstones, replayed, spread).run()
+    """Compare each change with the row and the tombstones of its key. Newer wins.
+
+    `truncated` are rows, by the path of their file, that a truncation before these changes has removed.
+    """
+    return _Deciding(table, folded, rules, tombstones, replayed, spread, truncated).run()
 
 
 @dataclass
@@ -55,6 +76,7 @@ class _Deciding:
     tombstones: pa.Table
     replayed: bool
     spread: Spread
+    before: Mapping[str, tuple[DataFile, Numbers]] | None
     found: Found = field(init=False)
     numbers: Numbers = field(init=False)
     """The key of each row that was found, over all files."""
@@ -67,9 +89,12 @@ class _Deciding:
         self.numbers = self.found.numbers
         truncation = self._newer_truncation()
         self.truncated = {} if truncation is None else leaving(self.table, truncation, rules)
+        if self.before is not None:
+            self.truncated = dict(self.before)
         present = self._present()
         stale, tied = self._stale(present)
-        applied = ~stale & ~self._repeated(tied & ~stale)
+        repeated = self._repeated(tied & ~stale)
+        applied = ~stale & ~repeated
         rows, whole = self._rows(applied, present)
         applied &= whole
         come = np.flatnonzero(applied & ~folded.deleted)
@@ -86,10 +111,19 @@ class _Deciding:
             "deleted": int((applied & folded.deleted).sum()),
         }
         stones = self._tombstones(applied & folded.deleted, truncation)
-        return Decision(edits, rows, stones, counts, gone + rows.num_rows, self.found.looked_at)
+        touched, unknown = gone + rows.num_rows, self._unknown_changes()
+        index = folded.index if folded.truncation is None else None
+        looked_at = self.found.looked_at
+        same = np.flatnonzero(repeated)
+        return Decision(edits, rows, stones, counts, touched, looked_at, index, unknown, same)
+
+    def _unknown_changes(self) -> frozenset[tuple[str, int, int]]:
+        positions, numbers = self.folded.partial
+        return positions_of(taken(positions, np.flatnonzero(self._lacking[numbers])))
 
     def _sequence(self, rows: pa.Table) -> pa.Table:
-        return rows.select(list(self.rules.sequence_by))
+        times = rows.select(list(self.rules.sequence_by))
+        return without_misread(times) if self.rules.ties_by_position else times
 
     def _newer_truncation(self) -> pa.Table | None:
         """The truncation of the batch, unless one that is known is as new."""
@@ -100,10 +134,11 @@ class _Deciding:
         if not self.rules.sequence_by:
             return None if self.replayed else newest
         own, others = ranks(self._sequence(newest), self._sequence(known))
-        return newest if own[0] > others.max() else None
+        again = self.rules.ties_by_position and not self.replayed and own[0] == others.max()
+        return newest if own[0] > others.max() or again else None
 
     def _truncations(self) -> pa.Table:
-        return self.tombstones.filter(self.tombstones.column(self.rules.keys[0]).is_null())
+        return truncation_of(self.tombstones, self.rules)
 
     def _present(self) -> Mask:
         """Which of the rows that were found are there once a truncation has had its effect."""
@@ -133,15 +168,45 @@ class _Deciding:
         np.maximum.at(newest, self.numbers[present], rows[present])
         grave = np.full(count, floors.max(initial=-1), np.int64)
         np.maximum.at(grave, buried[buried >= 0], stones[buried >= 0])
-        tied = has_row & (own == newest) & ~folded.deleted
+        as_new = has_row & (own == newest)
+        tied = as_new & ~folded.deleted
         # What is sent again is behind everything of its sequence that has been read.
         stale = (own <= grave) | (own < newest) | (tied & self.replayed)
+        self._after = np.zeros(count, np.bool_)
+        if self.rules.ties_by_position:
+            self._after = (own == grave) & self._later_than(buried, stones, grave, floors)
+            # A deletion that follows one of its sequence changes something only if a row has come between.
+            repeats = folded.deleted & ~as_new
+            stale = (own < grave) | ((own == grave) & (repeats | ~self._after)) | (own < newest)
+            stale |= as_new & self.replayed
         if self.rules.deletions_first:
             # A deletion takes away what was there before its sequence, and an upsert of it follows.
             older = (own < grave) | (own < newest) | (tied & self.replayed)
             stale = np.where(folded.deleted, own <= np.maximum(grave, newest), older)
         self._newest, self._grave = newest, grave
         return stale, tied
+
+    def _later_than(self, buried: Numbers, stones: Numbers, grave: Numbers, floors: Numbers) -> Mask:
+        """Which changes come later, in one partition, than every deletion of the newest sequence."""
+        later = np.ones(len(self.folded), np.bool_)
+        at = np.flatnonzero(buried >= 0)
+        at = at[stones[at] == grave[buried[at]]]
+        later[buried[at[~self._follows(buried[at], taken(self.tombstones, at))]]] = False
+        for row in np.flatnonzero(floors == floors.max(initial=-1)).tolist():
+            same = np.flatnonzero(grave == floors[row])
+            truncation = taken(self._truncations(), np.full(len(same), row))
+            later[same[~self._follows(same, truncation)]] = False
+        return later
+
+    def _follows(self, changes: Numbers, tombstones: pa.Table) -> Mask:
+        """Whether each of these changes has a later position in the partition of its tombstone."""
+        own = taken(self.folded.rows.select([PARTITION, OFFSET]), changes)
+        later = pc.and_(
+            pc.equal(own.column(PARTITION), tombstones.column(PARTITION)),
+            pc.greater(own.column(OFFSET), tombstones.column(OFFSET)),
+        )
+        result: Mask = one_array(later.fill_null(False)).to_numpy(zero_copy_only=False)
+        return result
 
     def _stale_by_position(self, has_row: Mask, buried: Numbers) -> Mask:
         """Batches come in the order of positions, so only what is sent again can be too old.
@@ -184,6 +249,7 @@ class _Deciding:
     def _rows(self, applied: Mask, present: Mask) -> tuple[pa.Table, Mask]:
         """The rows of upserts, with what they keep of the rows before; which keys have one that may be."""
         folded, schema = self.folded, self.table.schema
+        self._lacking = np.zeros(len(folded), np.bool_)
         self._upserted = np.flatnonzero(applied & ~folded.deleted)
         rows = taken(folded.rows.drop_columns(STAGED.names), self._upserted)
         if folded.said_by:
@@ -207,15 +273,20 @@ class _Deciding:
             order = order[present[order]]
             # Of several rows of one key, the newest is assigned last.
             indexes[self.numbers[order]] = order
-        there = matched(self.table, self.found.matches, schema).combine_chunks()
+        there = matched(self.table, self.found.matches, schema)
         own = indexes[self._upserted]
         for name, mask in kept.items():
             known = mask[self._upserted] & (own >= 0)
-            both = pa.concat_arrays([one_array(rows.column(name)), one_array(there.column(name))])
+            column = rows.column(name)
+            both = pa.chunked_array([*column.chunks, *there.column(name).chunks], column.type)
             chosen = np.where(known, rows.num_rows + own, np.arange(rows.num_rows))
             gone = buried[name][self._upserted] & ~known
+            if name in self.folded.unknown:
+                unknown, leaves_out = self.folded.unknown[name], self.folded.leaves_out[name]
+                lacking = (unknown[self._upserted] & ~known) | (leaves_out[self._upserted] & gone)
+                self._lacking[self._upserted[lacking]] = True
             at = rows.schema.get_field_index(name)
-            rows = rows.set_column(at, rows.schema.field(at), both.take(pa.array(chosen, mask=gone)))
+            rows = rows.set_column(at, rows.schema.field(at), values_at(both, chosen, gone))
         return rows
 
     def _silent(self) -> tuple[dict[str, Mask], dict[str, Mask]]:
@@ -231,7 +302,9 @@ class _Deciding:
             if self.rules.sequence_by:
                 said = np.where(indexes < 0, -1, self._said[indexes])
                 kept[name] = kept[name] | ((indexes >= 0) & (said < self._newest))
-                buried[name] = (indexes >= 0) & (said <= self._grave)
+                buried[name] = (indexes >= 0) & (
+                    (said < self._grave) | ((said == self._grave) & ~self._after)
+                )
         return kept, buried
 
     def _edits(self, applied: Mask, come: Numbers) -> list[Edit]:
@@ -243,16 +316,20 @@ class _Deciding:
         for match in self.found.matches:
             _, more = left.pop(match.file.path, (None, none))
             touched = applied[match.numbers]
-            gone = np.union1d(match.indexes[touched], more)
+            if self.before is None:
+                gone = np.union1d(match.indexes[touched], more)
+            else:
+                gone = np.setdiff1d(match.indexes[touched], more)
             own = np.unique(row_of[match.numbers[touched]])
             if len(gone):
                 edits.append(Edit(match.file, gone, own[own >= 0], match.span, match.is_sorted))
-        edits += [Edit(file, gone, none) for file, gone in left.values() if len(gone)]
+        if self.before is None:
+            edits += [Edit(file, gone, none) for file, gone in left.values() if len(gone)]
         return edits
 
     def _tombstones(self, deleted: Mask, truncation: pa.Table | None) -> pa.Table:
         own = dict.fromkeys([*self.rules.keys, *self.rules.sequence_by])
-        names = [*own, PARTITION, OFFSET, TIME, CLOCK]
+        names = [*own, PARTITION, OFFSET, TIME]
         stones = taken(self.folded.rows.select(names), np.flatnonzero(deleted))
         if truncation is None:
             return stones

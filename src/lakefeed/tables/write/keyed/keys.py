@@ -10,8 +10,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.staged import OFFSET, ORDINAL, PARTITION
+
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+
+
+_LARGEST_COLUMN = 2**30
+"""Bytes of a column that are taken in one piece: one array of Arrow holds less than 2 GiB of text."""
+_JOINED_COLUMN = 2**26
+"""The same of a column in several pieces, which Arrow puts together first."""
 
 
 class KeyIndex:
@@ -76,6 +84,17 @@ def ranks(*tables: pa.Table | pa.RecordBatch) -> list[Numbers]:
     return np.split(total, np.cumsum(sizes)[:-1])
 
 
+def by_position(changes: pa.Table) -> Numbers:
+    """The rank of each staged change by where it came from.
+
+    Positions of several partitions have no order. Their names descend, so that rows of a snapshot, whose
+    partition has a longer name, come before the changes of their table.
+    """
+    (partition,), (position,) = (ranks(changes.select(names)) for names in ([PARTITION], [OFFSET, ORDINAL]))
+    ranked: Numbers = (partition.max(initial=0) - partition) * (len(position) + 1) + position
+    return ranked
+
+
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column in one piece."""
     if not isinstance(column, pa.ChunkedArray):
@@ -83,6 +102,18 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def in_one_piece(rows: pa.Table) -> pa.Table:
+    """The same rows; column by column, so that not all of them are in memory twice.
+
+    A column of more than 2 GiB of text stays in several pieces.
+    """
+    schema, columns = rows.schema, []
+    for name in schema.names:
+        columns.append(rows.select([name]).combine_chunks().column(0))
+        rows = rows.drop_columns([name])
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def equal(one: pa.Array | pa.ChunkedArray, other: pa.Array | pa.ChunkedArray) -> Mask:
@@ -105,8 +136,53 @@ def joined(parts: Iterable[Numbers]) -> Numbers:
 
 
 def taken(table: pa.Table, indexes: npt.NDArray[Any]) -> pa.Table:
-    """The rows at these indexes, in their order."""
-    return table.take(pa.array(indexes))
+    """The rows at these indexes, in their order; the table itself where these are all of them."""
+    if len(indexes) == table.num_rows and np.array_equal(indexes, np.arange(len(indexes))):
+        return table
+    if table.nbytes <= _JOINED_COLUMN:
+        return table.take(pa.array(indexes))
+    columns = [values_at(column, indexes) for column in table.columns]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def values_at(column: pa.ChunkedArray, indexes: Numbers, missing: Mask | None = None) -> pa.ChunkedArray:
+    """The values at these indexes, and nulls for those that are missing.
+
+    A column may have more text than one array of Arrow: then the result has several chunks.
+    """
+    size = column.nbytes * max(1.0, len(indexes) / max(1, len(column)))
+    if size <= (_LARGEST_COLUMN if column.num_chunks == 1 else _JOINED_COLUMN):
+        return column.take(pa.array(indexes, mask=missing))
+    pieces: list[pa.Array] = []
+    for own in np.array_split(np.arange(len(indexes)), -int(-size // _JOINED_COLUMN)):
+        pieces += _pieces_at(column, indexes[own], None if missing is None else missing[own])
+    return pa.chunked_array(pieces, column.type)
+
+
+def _pieces_at(column: pa.ChunkedArray, indexes: Numbers, missing: Mask | None) -> list[pa.Array]:
+    """The values in one piece or, where some of them are much larger than others, in several."""
+    sizes = [len(chunk) for chunk in column.chunks]
+    starts = np.cumsum([0, *sizes])
+    numbers = np.searchsorted(starts[1:], indexes, side="right")
+    order = np.argsort(numbers, kind="stable")
+    back = np.empty(len(order), np.int64)
+    back[order] = np.arange(len(order))
+    try:
+        parts = [
+            column.chunk(int(number)).take(
+                pa.array(indexes[order[numbers[order] == number]] - starts[number])
+            )
+            for number in np.unique(numbers)
+        ]
+        return [pa.concat_arrays(parts).take(pa.array(back, mask=missing))] if parts else []
+    except pa.ArrowInvalid:
+        half = len(indexes) // 2
+        if not half:
+            raise
+    found = []
+    for own in (slice(0, half), slice(half, None)):
+        found += _pieces_at(column, indexes[own], None if missing is None else missing[own])
+    return found
 
 
 def _codes(indices: pa.Array) -> Numbers:

@@ -15,7 +15,15 @@ import pyarrow.parquet as pq
 
 from lakefeed.columns.views import without_views
 from lakefeed.stores import store_errors, store_path
-from lakefeed.tables.data_files import add_actions, files_of, open_data, read_file, with_vectors
+from lakefeed.tables.data_files import (
+    add_actions,
+    data_files,
+    files_of,
+    open_data,
+    read_file,
+    read_rows,
+    with_vectors,
+)
 from lakefeed.tables.file_rows import conformed
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.roaring import NONE
@@ -63,28 +71,141 @@ class Found:
         return joined([match.numbers for match in self.matches])
 
 
+@dataclass(frozen=True)
+class Lasting:
+    """Which rows of a history are asked for: those that hold at a moment of the sequence, or after it."""
+
+    column: pa.Field
+    """The ends of intervals."""
+    since: pa.Scalar
+    """The first column of the moment."""
+
+    def among(self, ends: pa.Array) -> Mask:
+        """Which of some rows do; those whose end is not known do as well."""
+        if pa.types.is_struct(ends.type):
+            ends = pc.struct_field(ends, 0)
+        over = pc.fill_null(pc.less(ends, self.since), False)
+        result: Mask = ~over.to_numpy(zero_copy_only=False)
+        return result
+
+    def may_lie_in(self, actions: pa.Table) -> Mask:
+        """Which files may hold such rows, by their statistics."""
+        if pa.types.is_timestamp(self.since.type):
+            return _reaches(actions, self.column.name, self.since.cast(pa.int64()).as_py())
+        if pa.types.is_integer(self.since.type):
+            return _reaches(actions, self.column.name, self.since.as_py())
+        return np.ones(actions.num_rows, np.bool_)
+
+
 def find(
     table: LakeTable,
     keys: pa.Table,
     index: KeyIndex,
     since: tuple[str, int] | None = None,
     spread: Spread = in_threads,
+    lasting: Lasting | None = None,
 ) -> Found:
     """Find every row of the table's version that has one of these keys, which `index` numbers.
 
     With `since`, files may be passed by whose rows all lie before a moment in that column, in microseconds.
+    With `lasting`, only rows of that kind are found.
     """
-    if not len(index):
+    if not len(index) or table.is_emptied:
         return Found([], 0)
     actions = add_actions(table.delta)
     may_hold = _may_hold(actions, table, keys)
     if since is not None:
         may_hold &= _reaches(actions, *since)
-    files = with_vectors(table, files_of(actions.filter(pa.array(may_hold)), table.partition_columns))
-    schema = pa.schema([table.schema.field(name) for name in keys.schema.names])
+    return _found(
+        table, index, keys.schema.names, _chosen(table, actions, may_hold, lasting), spread, lasting
+    )
+
+
+def find_all(
+    table: LakeTable,
+    index: KeyIndex,
+    names: Sequence[str],
+    spread: Spread = in_threads,
+    lasting: Lasting | None = None,
+    *,
+    nameless: bool = True,
+) -> Found:
+    """Find every row of the table's version, or every lasting one, whose keys `index` numbers.
+
+    A row with a null in its key, as one from before its key had that column, is numbered behind all keys,
+    each with a number of its own; without `nameless`, it is left out.
+    """
+    every = _EveryKey(index) if nameless else index
+    found = _found(table, every, names, files_with(table, lasting), spread, lasting)
+    numbered, count = [], len(index)
+    for match in found.matches:
+        own = match.numbers == len(index)
+        numbers = match.numbers.copy()
+        numbers[own] = count + np.arange(own.sum())
+        count += int(own.sum())
+        numbered.append(replace(match, numbers=numbers))
+    return Found(numbered, found.looked_at)
+
+
+def files_with(table: LakeTable, lasting: Lasting | None) -> list[DataFile]:
+    """The files that may hold lasting rows; all without it."""
+    if table.is_emptied:
+        return []
+    if lasting is None:
+        return data_files(table)
+    actions = add_actions(table.delta)
+    return _chosen(table, actions, np.ones(actions.num_rows, np.bool_), lasting)
+
+
+def _chosen(table: LakeTable, actions: pa.Table, may_hold: Mask, lasting: Lasting | None) -> list[DataFile]:
+    if lasting is not None:
+        may_hold = may_hold & lasting.may_lie_in(actions)
+    return with_vectors(table, files_of(actions.filter(pa.array(may_hold)), table.partition_columns))
+
+
+def _found(
+    table: LakeTable,
+    index: KeyIndex | _EveryKey,
+    names: Sequence[str],
+    files: Sequence[DataFile],
+    spread: Spread,
+    lasting: Lasting | None,
+) -> Found:
+    schema = pa.schema([table.schema.field(name) for name in names])
     size = sum(file.size for file in files) * len(schema) // max(1, len(table.schema))
-    matches = good(spread(table.store, partial(_match, index, schema), files, size))
+    matches = good(spread(table.store, partial(_match, index, schema, lasting), files, size))
     return Found([one for one in matches if len(one.indexes)], len(files))
+
+
+def lasting_keys(table: LakeTable, schema: pa.Schema, lasting: Lasting | None) -> pa.Table:
+    """The keys of all lasting rows, in columns of this schema."""
+    parts = [schema.empty_table()]
+    whole = schema if lasting is None else schema.append(lasting.column)
+    for batch in read_rows(table, files_with(table, lasting), whole):
+        own = batch.select(schema.names)
+        if lasting is not None:
+            own = own.filter(pa.array(lasting.among(batch.column(lasting.column.name))))
+        parts.append(pa.Table.from_batches([own]).group_by(schema.names).aggregate([]).cast(schema))
+    return pa.concat_tables(parts).group_by(schema.names).aggregate([]).cast(schema)
+
+
+@dataclass(frozen=True)
+class _EveryKey:
+    """Finds the key of each row of a table, and one more number for rows with a null in their key."""
+
+    index: KeyIndex
+
+    def find(self, rows: pa.RecordBatch) -> Numbers:
+        nameless = np.zeros(rows.num_rows, np.bool_)
+        for name in rows.schema.names:
+            nameless |= rows.column(name).is_null().to_numpy(zero_copy_only=False)
+        return np.where(nameless, len(self.index), self.index.find(rows))
+
+
+def holds_any(table: LakeTable, files: Sequence[DataFile], names: Sequence[str], index: KeyIndex) -> bool:
+    """Whether one of these files has a row with one of the keys, in the columns of these names."""
+    schema = pa.schema([table.schema.field(name) for name in names])
+    return any(len(_match(index, schema, None, table.store, file).indexes) for file in files)
 
 
 def read_columns(store: pafs.FileSystem, file: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -150,14 +271,24 @@ def _present(reader: pq.ParquetFile, schema: pa.Schema) -> list[str]:
     return [name for name in schema.names if name in there]
 
 
-def _match(index: KeyIndex, schema: pa.Schema, store: pafs.FileSystem, file: DataFile) -> Match:
+def _match(
+    index: KeyIndex | _EveryKey,
+    schema: pa.Schema,
+    lasting: Lasting | None,
+    store: pafs.FileSystem,
+    file: DataFile,
+) -> Match:
     indexes, numbers = [], []
     low: list[Any] = []
     high: list[Any] = []
     start, is_sorted, before = 0, True, None
     deleted = NONE if file.vector is None else read_vector(store, file.vector)
-    for batch in read_columns(store, file, schema):
+    wanted = schema if lasting is None else schema.append(lasting.column)
+    for rows in read_columns(store, file, wanted):
+        batch = rows.select(schema.names)
         found = index.find(batch)
+        if lasting is not None:
+            found = np.where(lasting.among(rows.column(lasting.column.name)), found, -1)
         hits = np.flatnonzero(found >= 0)
         if len(deleted) and len(hits):
             hits = hits[~among(hits + start, deleted)]
@@ -207,13 +338,14 @@ def _may_hold(actions: pa.Table, table: LakeTable, keys: pa.Table) -> Mask:
 
 
 def _reaches(actions: pa.Table, name: str, since: int) -> Mask:
-    """The files that may hold a row of this moment or later, or one without a moment."""
+    """The files that may hold a row of this moment or number or of a later one, or one without any."""
     if f"max.{name}" not in actions.schema.names or f"null_count.{name}" not in actions.schema.names:
         return np.ones(actions.num_rows, np.bool_)
     latest = one_array(actions.column(f"max.{name}"))
-    zone = latest.type.tz if pa.types.is_timestamp(latest.type) else None
-    moments = latest.cast(pa.timestamp("us", zone)).cast(pa.int64())
-    early = pc.less(moments, since - _MILLISECOND)
+    if not pa.types.is_integer(latest.type):
+        zone = latest.type.tz if pa.types.is_timestamp(latest.type) else None
+        latest, since = latest.cast(pa.timestamp("us", zone)), since - _MILLISECOND
+    early = pc.less(latest.cast(pa.int64()), since)
     whole = pc.equal(one_array(actions.column(f"null_count.{name}")), 0)
     passed = pc.fill_null(pc.and_(early, whole), False)
     result: Mask = ~passed.to_numpy(zero_copy_only=False)
@@ -233,7 +365,9 @@ def _between(values: pa.Array, low: pa.Array, high: pa.Array) -> Mask:
         values, low, high = (one.cast(kind).cast(pa.int64()) for one in (values, low, high))
         high = pc.add(high, _MILLISECOND)
     known = pc.and_(low.is_valid(), high.is_valid()).to_numpy(zero_copy_only=False)
-    ranked, lowest, highest = ranks(*(pa.table({"": one.cast(values.type)}) for one in (values, low, high)))
+    ranked, lowest, highest = ranks(
+        *(pa.Table.from_arrays([one.cast(values.type)], [""]) for one in (values, low, high))
+    )
     ranked = np.sort(ranked)
     between = np.searchsorted(ranked, lowest, "left") < np.searchsorted(ranked, highest, "right")
     result: Mask = between | ~known

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.staged import DELETE, MOVED, OFFSET, OP, PARTITION, UNCHANGED, UPSERT
+from lakefeed.columns.staged import DELETE, MOVED, OFFSET, OP, ORDINAL, PARTITION, UNCHANGED, UPSERT
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.fold import ops
-from lakefeed.tables.write.keyed.keys import KeyIndex, Numbers, one_array, ranks, taken
+from lakefeed.tables.write.keyed.keys import KeyIndex, Numbers, one_array, ranks, taken, values_at
 from lakefeed.tables.write.keyed.lookup import find, matched
 
 
@@ -53,13 +53,10 @@ def _moves(changes: pa.Table, moved: Numbers) -> list[_Move]:
 
 
 def _positions(changes: pa.Table, at: Numbers) -> dict[int, tuple[str, int, int]]:
-    """The position of each of these changes: the stream, the number in it, and the offset."""
-    names, offsets = (column.to_pylist() for column in taken(changes.select([PARTITION, OFFSET]), at).columns)
-    found = {}
-    for row, name, offset in zip(at.tolist(), names, offsets, strict=True):
-        stream, _, number = name.rpartition("-")
-        found[row] = stream, int(number), offset
-    return found
+    """The position of each of these changes: the partition, the ordinal, and the offset."""
+    columns = taken(changes.select([PARTITION, ORDINAL, OFFSET]), at).columns
+    positions = zip(*(column.to_pylist() for column in columns), strict=True)
+    return dict(zip(at.tolist(), positions, strict=True))
 
 
 def _filled(table: LakeTable, changes: pa.Table, rules: KeyRules, moves: list[_Move]) -> pa.Table:
@@ -79,8 +76,9 @@ def _filled(table: LakeTable, changes: pa.Table, rules: KeyRules, moves: list[_M
         origin.settle(move, unknown)
         left.append(unknown)
     for name, source in sources.items():
-        both = pa.concat_arrays([one_array(changes.column(name)), one_array(there[1].column(name))])
-        changes = _with_column(changes, name, both.take(pa.array(source)))
+        column = changes.column(name)
+        both = pa.chunked_array([*column.chunks, *there[1].column(name).chunks], column.type)
+        changes = _with_column(changes, name, values_at(both, source))
     return _with_column(changes, UNCHANGED, _lists(changes, moves, left))
 
 
@@ -110,7 +108,7 @@ class _Origins:
         self._ops = ops(changes)
         self._numbers = KeyIndex(changes, rules.keys).numbers
         (sequence,) = ranks(changes.select(list(rules.sequence_by)))
-        (position,) = ranks(changes.select([OFFSET]))
+        (position,) = ranks(changes.select([OFFSET, ORDINAL]))
         self._order = np.lexsort((position, sequence, self._numbers))
         self._rank = np.empty(self._count, np.int64)
         self._rank[self._order] = np.arange(self._count)
@@ -153,6 +151,6 @@ def _lists(changes: pa.Table, moves: list[_Move], left: list[list[str]]) -> pa.A
     return pa.concat_arrays([column, own]).take(pa.array(order))
 
 
-def _with_column(changes: pa.Table, name: str, column: pa.Array) -> pa.Table:
+def _with_column(changes: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
     at = changes.schema.get_field_index(name)
     return changes.set_column(at, changes.schema.field(at), column)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,11 +11,13 @@ import pyarrow.parquet as pq
 from lakefeed.columns.staged import KEYS, staged_schema
 from lakefeed.errors import TableError
 from lakefeed.files import WrittenFile
-from lakefeed.stores import store_errors
+from lakefeed.stores import parallel_map, store_errors
 from lakefeed.tables.data_files import open_data
 from lakefeed.tables.file_rows import conformed
+from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.table import LakeTable, commit_info_of
-from lakefeed.tables.write.keyed.keys import one_array
+from lakefeed.tables.write.keyed.keys import in_one_piece, one_array
+from lakefeed.tables.write.mode import FORMER_KEYS_KIND
 
 _SEPARATOR = "\x1f"
 
@@ -25,12 +27,14 @@ def staged_keys(table: LakeTable, files: Sequence[WrittenFile]) -> tuple[str, ..
 
     Raises TableError where they differ.
     """
-    found: set[tuple[str, ...]] = set()
-    for file in files:
+
+    def read(file: WrittenFile) -> set[tuple[str, ...]]:
         with store_errors(table.path), open_data(table.store, file.path) as stream:
             names = one_array(pq.ParquetFile(stream).read(columns=[KEYS]).column(0))
             joined = pc.binary_join(names.drop_null(), _SEPARATOR)
-            found |= {tuple(one.split(_SEPARATOR)) for one in joined.unique().to_pylist()}
+            return {tuple(one.split(_SEPARATOR)) for one in joined.unique().to_pylist()}
+
+    found = set[tuple[str, ...]]().union(*parallel_map(table.store, read, files))
     if len(found) > 1:
         raise TableError(
             f"{table.path}: the keys of the events differ: {sorted(found)}.\n"
@@ -41,18 +45,35 @@ def staged_keys(table: LakeTable, files: Sequence[WrittenFile]) -> tuple[str, ..
 
 def logged_keys(table: LakeTable) -> tuple[str, ...]:
     """The names of the key columns that the newest changes have brought, by the log, if any."""
-    for info in table.delta.history():
-        if keys := commit_info_of(info).get("keys"):
-            return tuple(keys)
-    return ()
+    return key_commit(table)[0]
+
+
+def key_commit(table: LakeTable) -> tuple[tuple[str, ...], Mapping[str, Sequence[int]]]:
+    """The key columns of the newest commit that names some, and the offsets that it has read."""
+    version = table.version
+    while version >= 0:
+        with store_errors(table.path):
+            try:
+                info = commit_info_of(read_entry(table.store, version, positions_only=True).info)
+            except FileNotFoundError:
+                # The log was cleaned up to here.
+                break
+        if (keys := info.get("keys")) and info.get("kind") != FORMER_KEYS_KIND:
+            return tuple(keys), info.get("ranges") or {}
+        # What a rewind or a restore has undone says nothing of the rows that are there.
+        back_to = {"rewind": info.get("to"), "restore": info.get("to_version")}.get(str(info.get("kind")))
+        version = version - 1 if back_to is None else int(back_to)
+    return (), {}
 
 
 def read_staged(table: LakeTable, files: Sequence[WrittenFile]) -> pa.Table:
     """The changes of a batch, in no order."""
     schema = staged_schema(table.schema)
-    batches = []
-    for file in files:
+
+    def read(file: WrittenFile) -> list[pa.RecordBatch]:
         with store_errors(table.path), open_data(table.store, file.path) as stream:
-            for batch in pq.ParquetFile(stream).read().combine_chunks().to_batches():
-                batches.append(conformed(batch, schema))
-    return pa.Table.from_batches(batches, schema).combine_chunks()
+            return [conformed(batch, schema) for batch in pq.ParquetFile(stream).read().to_batches()]
+
+    batches = [batch for part in parallel_map(table.store, read, files) for batch in part]
+    rows, batches = pa.Table.from_batches(batches, schema), []
+    return in_one_piece(rows)

@@ -31,6 +31,20 @@ def leaving(table: LakeTable, truncation: pa.Table, rules: KeyRules) -> dict[str
     return found
 
 
+def truncation_of(tombstones: pa.Table, rules: KeyRules) -> pa.Table:
+    """The truncations among tombstones: those without a key."""
+    return tombstones.filter(tombstones.column(rules.keys[0]).is_null())
+
+
+def leaves_rows(table: LakeTable, truncation: pa.Table, rules: KeyRules) -> bool:
+    """Whether rows of the table are newer than a truncation."""
+    for file, indexes in leaving(table, truncation, rules).values():
+        deleted = 0 if file.vector is None else len(read_vector(table.store, file.vector))
+        if len(indexes) + deleted < stored_row_count(table.store, file):
+            return True
+    return False
+
+
 def _older(table: LakeTable, file: DataFile, edge: pa.Table) -> Numbers:
     schema = pa.schema([table.schema.field(name) for name in edge.schema.names])
     start, indexes = 0, []

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.staged import DELETE, OFFSET, OP, PARTITION, TOMBSTONE
+from lakefeed.columns.staged import DELETE, OFFSET, OP, ORDINAL, PARTITION, TOMBSTONE
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.keyed.fold import ops
@@ -75,8 +75,8 @@ def _newest(numbers: Numbers, rank: Numbers, own: Numbers, newest: Numbers, late
 
 def _before(changes: pa.Table, numbers: Numbers, rank: Numbers, undated: Mask) -> tuple[Numbers, Numbers]:
     """For each undated deletion the change of its key in its partition, before it, with the largest rank."""
-    (partition,), (offset,) = (ranks(changes.select([name])) for name in (PARTITION, OFFSET))
-    order = np.lexsort((offset, partition, numbers))
+    (partition,), (position,) = (ranks(changes.select(one)) for one in ([PARTITION], [OFFSET, ORDINAL]))
+    order = np.lexsort((position, partition, numbers))
     others = [np.diff(column[order], prepend=-2) != 0 for column in (numbers, partition)]
     group = np.cumsum(others[0] | others[1])
     value = np.where(undated | (numbers < 0), -1, rank)[order]

@@ -45,8 +45,13 @@
     const field = document.getElementById("find");
     if (!field) return;
     const wanted = field.value.trim().toLowerCase();
-    for (const row of document.querySelectorAll("#tables > details")) {
+    for (const row of document.querySelectorAll("#tables .table:not(.route)")) {
       row.hidden = wanted !== "" && !row.dataset.name.toLowerCase().includes(wanted);
+    }
+    // A route is found by its tables, and opens to show them.
+    for (const route of document.querySelectorAll("#tables .route")) {
+      route.hidden = !route.querySelector(".table:not([hidden])");
+      if (wanted !== "" && !route.hidden) route.open = true;
     }
   }
 
@@ -61,7 +66,7 @@
 
   async function look() {
     try {
-      const opened = [...document.querySelectorAll("#tables > details[open]")].map((row) => ["open", row.dataset.name]);
+      const opened = [...document.querySelectorAll("#tables .table[open]")].map((row) => ["open", row.dataset.name]);
       for (const reason of document.querySelectorAll("#letters .reason[open]")) opened.push(["open", reason.id]);
       const range = new URL(location.href).searchParams.get("range");
       if (range) opened.push(["range", range]);

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import UsageError
 from lakefeed.columns.column_types import meant_text, type_text
-from lakefeed.reprocess import retype
+from lakefeed.handles import retype
 from lakefeed.stores import open_store
 from lakefeed.tables.detail.detail import describe
 from lakefeed.tables.table import LakeTable

@@ -8,7 +8,17 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from lakefeed.columns.column_types import JSON, MEANT, column, column_text, meant_text, stored, type_text
+from lakefeed.columns.column_types import (
+    JSON,
+    MEANT,
+    column,
+    column_text,
+    meant,
+    meant_text,
+    stored,
+    type_text,
+)
+from lakefeed.columns.widening import holds_all
 from lakefeed.errors import UsageError
 from lakefeed.formats import Rules
 from lakefeed.formats.csv.format import CONVERSIONS as TEXT_CONVERSIONS
@@ -62,7 +72,7 @@ def plan(table: LakeTable, columns: Mapping[str, str]) -> RetypePlan:
             declared.append(new)
             was[name] = meant_text(old)
     target = layout.plan(table, table.partition_columns)
-    found = RetypePlan(replace(target, retyped=_kept(table, declared)), pa.schema(declared), was)
+    found = RetypePlan(replace(target, retyped=stored_columns(table, declared)), pa.schema(declared), was)
     _count(table, found)
     return found
 
@@ -70,7 +80,7 @@ def plan(table: LakeTable, columns: Mapping[str, str]) -> RetypePlan:
 def run(table: LakeTable, plan: RetypePlan, commit_info: CommitInfo) -> Report:
     """Write every row again, in one commit; a value that does not fit becomes null."""
     told = {**commit_info, "columns": {one.name: column_text(one) for one in plan.declared}}
-    retypers = [_Retyper(one) for one in plan.declared]
+    retypers = [Retyper(one) for one in plan.declared]
 
     def shape(rows: pa.RecordBatch) -> pa.RecordBatch:
         for one in retypers:
@@ -100,7 +110,7 @@ def _declared(table: LakeTable, name: str, text: str) -> pa.Field:
     return pa.field(name, new.type, old.nullable and new.nullable)
 
 
-def _kept(table: LakeTable, declared: Sequence[pa.Field]) -> pa.Schema:
+def stored_columns(table: LakeTable, declared: Sequence[pa.Field]) -> pa.Schema:
     """The new columns as stored, with what else their metadata says, such as a comment."""
     fields = []
     for one in stored(pa.schema(declared)):
@@ -115,8 +125,23 @@ def _meant(stored_field: pa.Field) -> bytes | None:
     return meant
 
 
+def some_convert(table: LakeTable, declared: pa.Field, rows: int) -> bool:
+    """Whether the first values of a column, of so many rows or more, fit another type: for a look only."""
+    if pa.types.is_nested(declared.type):
+        return False
+    retyper, old, seen = Retyper(declared), table.schema.field(declared.name), 0
+    with store_errors(table.path):
+        for batch in pa.RecordBatchReader.from_stream(table.at(table.version).scan(columns=[old.name])):
+            if retyper.take(batch.column(old.name).cast(old.type))[1]:
+                return False
+            seen += batch.num_rows
+            if seen >= rows:
+                break
+    return True
+
+
 def _count(table: LakeTable, plan: RetypePlan) -> None:
-    retypers = [_Retyper(one) for one in plan.declared]
+    retypers = [Retyper(one) for one in plan.declared]
     if not retypers:
         return
     plan.misfits = {one.name: Misfits() for one in retypers}
@@ -133,11 +158,18 @@ def _count(table: LakeTable, plan: RetypePlan) -> None:
     plan.misfits = {name: one for name, one in plan.misfits.items() if one.count or one.nulls}
 
 
-class _Retyper:
+def retyped(values: pa.Array, stored_field: pa.Field) -> pa.Array:
+    """The values in the type of a column, null where they do not fit."""
+    if holds_all(stored_field.type, values.type):
+        return values.cast(stored_field.type)
+    return Retyper(meant(stored_field)).take(values)[0]
+
+
+class Retyper:
     """Converts the values of one column, by the rules that events are read with."""
 
     def __init__(self, declared: pa.Field) -> None:
-        self.name = declared.name
+        self.name, self._type = declared.name, declared.type
         nullable = declared.with_nullable(True)
         # What is no text becomes a string as its JSON text.
         values = nullable.with_type(JSON) if declared.type == pa.string() else nullable
@@ -146,6 +178,9 @@ class _Retyper:
 
     def take(self, values: pa.Array) -> tuple[pa.Array, list[int]]:
         """The values in the new type, null where they do not fit, and the indexes of these."""
+        if pa.types.is_floating(values.type) and pa.types.is_decimal(self._type):
+            # The shortest text of a float is the number that was meant.
+            values = values.cast(pa.string())
         fitter = self._texts if is_text(values.type) else self._values
         made = pa.StructArray.from_arrays([values], fields=[pa.field(self.name, values.type)])
         found = fitter.fit(made)

@@ -1,0 +1,37 @@
+"""`lakefeed files reload`: the rows of files are replaced by what the files hold now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lakefeed.commands.files.files_command import FilesCommand, file_lines, files_command
+from lakefeed.commands.output import operator
+from lakefeed.reprocess import files
+from lakefeed.reprocess.files import ReloadPlan
+from lakefeed.text import counted
+
+
+@files_command
+def reload(at: FilesCommand) -> tuple[Any, list[str]]:
+    """Replace the rows of corrected files, and their dead letters, by what the files hold now.
+
+    The next batch does it, in one commit of each table: that of a pipeline that runs, or of `lakefeed run`.
+    """
+    plans = files.reload(
+        at.pipeline, at.source, at.paths, who=operator(), reason=at.reason, dry_run=at.only_shown
+    )
+    lines = [line for plan in plans for line in _lines(plan, "would" if at.only_shown else "will")]
+    if not at.only_shown:
+        again = f"lakefeed run {at.file} --once"
+        lines.append(f"The next batch does it, of a run that is on; without one: {again}")
+    return plans, lines
+
+
+def _lines(plan: ReloadPlan, will: str) -> list[str]:
+    lines = file_lines(plan.source, plan.paths, f"{will} be reloaded")
+    for one in plan.tables:
+        letters = f" and {counted(one.dead_letters, 'dead letter')}" if one.dead_letters else ""
+        lines.append(
+            f"  {one.table}: {counted(one.rows, 'row')}{letters} replaced by what the file holds then"
+        )
+    return [*lines, *file_lines(plan.source, plan.waiting, "will be read by the next batch anyway")]

@@ -1,0 +1,147 @@
+"""Which tables can replace the rows of a file by what it holds now, and in which mode they do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from shlex import quote
+
+from lakefeed.errors import TableError
+from lakefeed.events import OffsetRange, Reload
+from lakefeed.handles.handle import TableHandle
+from lakefeed.handles.tables import Tables
+from lakefeed.pipeline.table import Table
+from lakefeed.sources import source_of
+from lakefeed.sources.delta.source import DeltaSource
+from lakefeed.tables.write.mode import Reloads, WriteMode
+
+
+def reloads_of(
+    tables: Tables, handle: TableHandle, source: str, span: OffsetRange, files: Sequence[Reload]
+) -> Reloads | None:
+    """What of these files, which are read in a range, replaces rows of a table; None where nothing does.
+
+    `span` begins at the position of the table: what it has not read by then has no rows to replace.
+    """
+    wanted = []
+    for one in files:
+        former = tuple(offsets for offsets in one.former if offsets[0] < span.start)
+        if former and span.start <= one.start < span.end:
+            wanted.append(replace(one, former=former))
+    if not wanted:
+        return None
+    # Where another file had the same path, it does not tell whose rows they are.
+    reused = any(one.is_name_reused for one in wanted)
+    name, column = tables.pipeline.name, None if reused else _column(handle)
+    remedy = _remedy(tables, handle, source, [one.stream for one in wanted], is_name_reused=reused)
+    folders = _folders(tables, handle)
+    return Reloads(wanted, name, source, span.partition, column, folders, remedy)
+
+
+def unread_former(span: OffsetRange, files: Sequence[Reload]) -> list[tuple[int, int]]:
+    """The former offsets of files of a range that a table at the start of the range has not read.
+
+    It has no rows of them, but it may have dead letters: from before it was created, or before a crash.
+    """
+    own = [one for one in files if span.start <= one.start < span.end]
+    ahead = {offsets for one in own for offsets in one.former if offsets[0] >= span.start}
+    return sorted(ahead.union(*(one.unread for one in own)))
+
+
+def reload_mode(tables: Tables, handle: TableHandle, reloads: Reloads) -> WriteMode:
+    """The mode of the commit that replaces the rows. Raises TableError where they cannot be replaced."""
+    # Modes with keys are imported where a table has one.
+    from lakefeed.tables.write.reload import ReloadMode
+
+    if problem := _problem(tables, handle, reloads):
+        raise TableError(
+            f"table {handle.name}: the rows of {reloads.streams} cannot be replaced: {problem}.\n"
+            f"{reloads.remedy}"
+        )
+    return ReloadMode(handle.target) if handle.spec and handle.spec.mode == "append" else handle.mode
+
+
+def _problem(tables: Tables, handle: TableHandle, reloads: Reloads) -> str | None:
+    assert handle.spec is not None
+    if handle.spec.mode not in ("append", "upsert"):
+        return f"with `mode: {handle.spec.mode}`, rows of other files depend on them"
+    if handle.spec.mode == "upsert" and (problem := _upsert_problem(handle, handle.spec, reloads)):
+        return problem
+    return _reader_problem(tables, handle.id.table) or _overlap(tables, handle.spec, reloads)
+
+
+def _upsert_problem(handle: TableHandle, spec: Table, reloads: Reloads) -> str | None:
+    """Why corrected changes would not make the rows that the files together stand for."""
+    if handle.takes_change_events or spec.delete_when or spec.truncate_when:
+        return "a deletion that the file had cannot be undone"
+    if spec.ignore_nulls:
+        return "with `ignore_nulls`, a row has values of several files"
+    if not spec.sequence_by:
+        return "without `sequence_by`, nothing tells whether a row of another file is newer"
+    return None if reloads.column else "the table does not tell which of its rows are of the file"
+
+
+def _reader_problem(tables: Tables, table: str) -> str | None:
+    """A table of the file that reads what is appended to this one, and stops where rows go."""
+    pipeline, graph = tables.pipeline, tables.pipeline.graph
+    for name in graph.fed_from(table):
+        for source in pipeline.tables[name].from_:
+            spec = source_of(pipeline, source) if graph.table_read_by(source) == table else None
+            if isinstance(spec, DeltaSource) and not (spec.ignore_changes or spec.change_feed):
+                return f"table {name} reads what is appended to {table}, and would stop"
+    return None
+
+
+def _overlap(tables: Tables, spec: Table, reloads: Reloads) -> str | None:
+    """Another source that brings rows of the same file."""
+    from lakefeed.sources.files.source import FilesSource
+
+    for name in spec.from_:
+        other = source_of(tables.pipeline, name)
+        if name != reloads.source and isinstance(other, FilesSource):
+            head = other.scope.base.rstrip("/") + "/"
+            for one in reloads.files:
+                inside = one.stream.removeprefix(head)
+                if inside != one.stream and other.scope.takes(inside):
+                    return f"source {name} reads {one.stream} as well"
+    return None
+
+
+def _folders(tables: Tables, handle: TableHandle) -> list[str]:
+    """The folders that the sources of the table read."""
+    from lakefeed.sources.files.source import FilesSource
+
+    inputs = [source_of(tables.pipeline, name) for name in (handle.spec.from_ if handle.spec else ())]
+    return [one.reads_folder() for one in inputs if isinstance(one, FilesSource)]
+
+
+def _column(handle: TableHandle) -> str | None:
+    """The column with the file of each row."""
+    spec = handle.spec
+    name = spec.metadata_columns.columns.get("_topic") if spec else None
+    if spec is None or name is None or name not in handle.table.schema.names:
+        return None
+    made = [item for item in spec.select or () if item.strip(" `").lower().endswith(name.lower())]
+    return name if all(item.strip(" `") == name for item in made) else None
+
+
+def _remedy(
+    tables: Tables, handle: TableHandle, source: str, paths: Sequence[str], *, is_name_reused: bool
+) -> str:
+    """How to have the right rows all the same: from all files, where they are still read, or by hand."""
+    from lakefeed.sources.files.source import FilesSource
+
+    spec, path = source_of(tables.pipeline, source), quote(handle.path)
+    files = f"{tables.pipeline.file_argument} {' '.join(map(quote, paths))} --yes"
+    assert isinstance(spec, FilesSource), "only files are reloaded"
+    if spec.start == "all" and not spec.takes_away() and not is_name_reused:
+        # Without this option, a run stops at a file that has changed, or leaves it out.
+        more = "" if spec.on_change == "reload" else f" && lakefeed files reload {files}"
+        return (
+            "Make the table anew; a run reads all files as they are now: "
+            f"lakefeed table drop {path} --yes{more}"
+        )
+    return (
+        f"Take its rows out (lakefeed table delete {path} --where ...), then have it read as a new file: "
+        f"lakefeed files forget {files}"
+    )

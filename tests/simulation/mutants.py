@@ -1,0 +1,371 @@
+"""Defects put into the product on purpose, one at a time: lives must find them.
+
+A mutant replaces lines of one module before it is imported, in a process of its own. Each takes back a guard
+or a repair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import logging
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+_SOURCE = Path(__file__).parents[2] / "src"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """What is wrong with a module: text that is there once, and what is there instead."""
+
+    name: str
+    module: str
+    before: str
+    after: str
+
+    @property
+    def file(self) -> Path:
+        """The file of the module."""
+        path = _SOURCE.joinpath(*self.module.split("."))
+        return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+    def text(self) -> str:
+        """The source of the module with the defect."""
+        source = self.file.read_text()
+        assert source.count(self.before) == 1, (
+            f"{self.name}: {self.file} has {source.count(self.before)} of it"
+        )
+        return source.replace(self.before, self.after)
+
+
+MUTANTS = (
+    Mutant(
+        "the fence between two instances",
+        "lakefeed.tables.write.commit",
+        "        if found != expected:\n            raise Fenced(",
+        "        if False:\n            raise Fenced(",
+    ),
+    Mutant(
+        "the look-up of a commit whose answer was lost",
+        "lakefeed.tables.write.commit",
+        'if commit_info_of(info).get("commit") == self.change.token:',
+        "if False:",
+    ),
+    Mutant(
+        "files of a commit that may have landed are kept",
+        "lakefeed.tables.write.commit",
+        "error.untried = not effort.unsure",
+        "error.untried = True",
+    ),
+    Mutant(
+        "an entry holds behind versions that touch its files",
+        "lakefeed.tables.write.commit",
+        "or own & removes:",
+        "or False:",
+    ),
+    Mutant(
+        "dead letters are committed",
+        "lakefeed.engine.batch.committer",
+        "files = [file for result in results.values() for file in result.dead_letter_files]\n",
+        "files = []\n",
+    ),
+    Mutant(
+        "dead letters are committed before rows",
+        "lakefeed.engine.batch.committer",
+        """        try:
+            self._commit_dead_letters(spans, accepted)
+        except LakefeedError as error:
+            self._drop_after(error, accepted.values())
+            raise
+        self._note_read(spans, read, accepted)
+        reloads = self._readable(reloads, manifests)
+        self._remove_former(accepted, reloads)
+        failed = self._commit_tables(self._due(accepted, reloads), reloads)
+""",
+        """        self._note_read(spans, read, accepted)
+        reloads = self._readable(reloads, manifests)
+        self._remove_former(accepted, reloads)
+        failed = self._commit_tables(self._due(accepted, reloads), reloads)
+        self._commit_dead_letters(spans, accepted)
+""",
+    ),
+    Mutant(
+        "events that are dead letters already are not refused again",
+        "lakefeed.engine.task.table_task",
+        "before = self._dead_before(events) if self._pending else set()",
+        "before = set()",
+    ),
+    Mutant(
+        "positions of dead letters do not fall behind those of a killed run",
+        "lakefeed.engine.batch.committer",
+        "transactions[key] = max(span.end - 1, ahead)",
+        "transactions[key] = span.end - 1",
+    ),
+    Mutant(
+        "ranges that a table holds already are passed over",
+        "lakefeed.handles.table_plan",
+        "return rows_from.get(span.partition, span.end) <= span.start",
+        "return True",
+    ),
+    Mutant(
+        "positions move with the rows",
+        "lakefeed.engine.batch.committer",
+        "transactions[key], expected[key] = span.end - 1, progress.logged.get(partition)",
+        "transactions[key], expected[key] = span.start - 1, progress.logged.get(partition)",
+    ),
+    Mutant(
+        "what a filter leaves out is counted",
+        "lakefeed.engine.batch.committer",
+        "                progress.take(spans, read, front.dead_letters, front.skipped, front.filtered)",
+        "                progress.take(spans, read, front.dead_letters, front.skipped)",
+    ),
+    Mutant(
+        "a column whose name is the new name of another one",
+        "lakefeed.rows.rename",
+        "and field.name not in rename.values()",
+        "",
+    ),
+    Mutant(
+        "deletions leave tombstones",
+        "lakefeed.tables.write.upsert",
+        "            tombstones.write(decision.tombstones)",
+        "            pass",
+    ),
+    Mutant(
+        "a file of tombstones names the older ones",
+        "lakefeed.tables.write.keyed.tombstones",
+        "older = [*left, *(one.number for one in self._written)]",
+        "older = []",
+    ),
+    Mutant(
+        "a change as old as a deletion is stale",
+        "lakefeed.tables.write.keyed.decision",
+        "stale = (own <= grave) | (own < newest) | (tied & self.replayed)",
+        "stale = (own < grave) | (own < newest) | (tied & self.replayed)",
+    ),
+    Mutant(
+        "a change older than the row is stale",
+        "lakefeed.tables.write.keyed.decision",
+        "stale = (own <= grave) | (own < newest) | (tied & self.replayed)",
+        "stale = (own <= grave) | (tied & self.replayed)",
+    ),
+    Mutant(
+        "a replayed letter gives way to the row of its key",
+        "lakefeed.tables.write.keyed.decision",
+        "        if not self.replayed:\n            return np.zeros(count, np.bool_)",
+        "        if True:\n            return np.zeros(count, np.bool_)",
+    ),
+    Mutant(
+        "of one sequence, a deletion wins in a batch",
+        "lakefeed.tables.write.keyed.fold",
+        "return np.lexsort((position, winning_kinds(rows, rules, numbers, sequence), sequence, numbers))",
+        "return np.lexsort((position, sequence, numbers))",
+    ),
+    Mutant(
+        "a null leaves the value that the row has",
+        "lakefeed.tables.write.keyed.fold",
+        "                silent[name] = nulls | silent.get(name, False)",
+        "                pass",
+    ),
+    Mutant(
+        "of equal keys in a batch, the first is added",
+        "lakefeed.tables.write.deduplicate",
+        "return first & ~there[index.numbers]",
+        "return ~there[index.numbers]",
+    ),
+    Mutant(
+        "a key that the table has is a duplicate",
+        "lakefeed.tables.write.deduplicate",
+        "return first & ~there[index.numbers]",
+        "return first",
+    ),
+    Mutant(
+        "rows that a deletion vector has marked stay marked",
+        "lakefeed.tables.write.keyed.merge_on_read",
+        "deleted = union(before, edit.gone)",
+        "deleted = union(NONE, edit.gone)",
+    ),
+    Mutant(
+        "a rewrite leaves out rows that are marked",
+        "lakefeed.tables.write.keyed.copy_on_write",
+        "gone, file = union(read_vector(store, file.vector), gone), replace(file, vector=None)",
+        "gone, file = gone, replace(file, vector=None)",
+    ),
+    Mutant(
+        "a compaction gives way to who has changed its files",
+        "lakefeed.tables.rewrite.rewrite",
+        "        _check_between(table, seen, {file.path for file in old})",
+        "        pass",
+    ),
+    Mutant(
+        "a compaction looks whether its files have other marks",
+        "lakefeed.tables.rewrite.rewrite",
+        "gone = [file.path for file in old if file.path not in there or there[file.path] != file.vector]",
+        "gone = [file.path for file in old if file.path not in there]",
+    ),
+    Mutant(
+        "a vacuum keeps the files of the table",
+        "lakefeed.tables.operations.vacuum",
+        "needed = set(stored_paths(data_files(table)))",
+        "needed = set()",
+    ),
+    Mutant(
+        "a vacuum keeps the tombstones that count",
+        "lakefeed.tables.write.keyed.tombstones",
+        "    return {path_of(number) for number in found}\n",
+        "    return set()\n",
+    ),
+    Mutant(
+        "a rewind takes positions back",
+        "lakefeed.tables.operations.rewind",
+        "        found.transactions[name] = then\n",
+        "",
+    ),
+    Mutant(
+        "a rewind takes tombstones back",
+        "lakefeed.tables.operations.rewind",
+        "with_tombstones = {**transactions, **go_back(table, rewind.then.transactions)}",
+        "with_tombstones = {**transactions}",
+    ),
+    Mutant(
+        "a rewind returns the letters of later replays",
+        "lakefeed.reprocess.rewind",
+        '            "letters": self._back,\n',
+        '            "letters": [],\n',
+    ),
+    Mutant(
+        "letters that became rows are deleted",
+        "lakefeed.reprocess.resend",
+        '        passing("replay_committed")\n        reconcile(self._tables, handle)',
+        '        passing("replay_committed")',
+    ),
+    Mutant(
+        "a replay first does what a killed one has left",
+        "lakefeed.reprocess.resend",
+        "        reconcile(self._tables, self._handle)",
+        "        pass",
+    ),
+    Mutant(
+        "a replay is fenced",
+        "lakefeed.reprocess.resend",
+        "change = Change(files, {key: number}, {key: before}, commit_info, shape, replayed=True)",
+        "change = Change(files, {key: number}, {}, commit_info, shape, replayed=True)",
+    ),
+    Mutant(
+        "a discard leaves letters whose events are to be read again",
+        "lakefeed.dead_letters.discard",
+        "        if ahead:\n            condition",
+        "        if False:\n            condition",
+    ),
+    Mutant(
+        "deletions are not judged by expect",
+        "lakefeed.rows.expect",
+        "        every = ~deletes\n",
+        "        every = np.ones(len(dropped), np.bool_)\n",
+    ),
+    Mutant(
+        "a dead letter of expect is not dropped as well",
+        "lakefeed.rows.expect",
+        "        dropped[list(dead)] = False\n        kept = ~dropped",
+        "        kept = ~dropped",
+    ),
+    Mutant(
+        "a checkpoint keeps positions",
+        "lakefeed.tables.log.lean_checkpoint",
+        "    needed[removed[~kept]] = False\n",
+        "    needed[actions['txn'].combine_chunks().is_valid().to_numpy(zero_copy_only=False)] = False\n",
+    ),
+)
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    mutant: Mutant
+
+    def get_code(self, fullname: str) -> object:  # type: ignore[override]
+        return compile(self.mutant.text(), str(self.mutant.file), "exec")
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+
+    def find_spec(self, name: str, path: object, target: ModuleType | None = None) -> object:  # type: ignore[override]
+        if name != self._mutant.module:
+            return None
+        loader = _Loader(name, str(self._mutant.file))
+        loader.mutant = self._mutant
+        return importlib.util.spec_from_file_location(
+            name,
+            self._mutant.file,
+            loader=loader,
+            submodule_search_locations=[str(self._mutant.file.parent)]
+            if self._mutant.file.name == "__init__.py"
+            else None,
+        )
+
+
+def _play(name: str, seed: int, seconds: float) -> int:
+    """Play lives on one mutant until one fails, on the product itself for a name of none; 0 if one did."""
+    for mutant in (one for one in MUTANTS if one.name == name):
+        sys.meta_path.insert(0, _Finder(mutant))
+    # Only now, as the product is imported with it.
+    from simulation.simulate import findings
+
+    logging.getLogger("lakefeed").setLevel(logging.CRITICAL)
+    for case, wrong in findings(seed, seconds, quiet=True):
+        print(f"seed {case.seed}: {wrong}")
+        return 0
+    return 1
+
+
+def _is_sound(line: str) -> bool:
+    """Whether the product itself passes the life that has failed with a mutant, by the line that tells it."""
+    seed = line.removeprefix("seed ").partition(":")[0]
+    command = [sys.executable, "-m", "simulation.mutants", "--play", "none", "--seed", seed, "--minutes", "0"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 1
+
+
+def hunt(seed: int, minutes: float, names: Sequence[str]) -> list[str]:
+    """Play lives on each mutant, for so long at most; returns those that none has found."""
+    missed = []
+    for name in names:
+        began = time.monotonic()
+        command = [sys.executable, "-m", "simulation.mutants", "--play", name, "--seed", str(seed)]
+        command += ["--minutes", str(minutes)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        took = f"{time.monotonic() - began:.0f} s"
+        is_found = not done.returncode and _is_sound(done.stdout)
+        if not is_found:
+            missed.append(name)
+        print(f"{'found in' if is_found else 'NOT found in'} {took}: {name}", flush=True)
+        print(f"    {(done.stdout or done.stderr[-300:])[:200].strip()}".replace("\n", " "), flush=True)
+    return missed
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="make simulate MUTANTS=1", description=__doc__)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--minutes", type=float, default=5, help="for each mutant")
+    parser.add_argument("--only", help="mutants with this in their name")
+    parser.add_argument("--play", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.play:
+        return _play(given.play, given.seed, given.minutes * 60)
+    names = [one.name for one in MUTANTS if (given.only or "") in one.name]
+    print(f"seed {given.seed}, {given.minutes:g} minutes for each of {len(names)} mutants", flush=True)
+    missed = hunt(given.seed, given.minutes, names)
+    print(f"found {len(names) - len(missed)} of {len(names)}; not found: {', '.join(missed) or 'none'}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main())

@@ -1,0 +1,111 @@
+"""Every field of the models of a pipeline file: what draws it, or why no life draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lakefeed.pipeline.flush import Flush
+from lakefeed.pipeline.options.evolve import Evolve
+from lakefeed.pipeline.pipeline import DeadLetters, Pipeline
+from lakefeed.pipeline.section import Section
+from lakefeed.pipeline.table import Table
+from lakefeed.sources.kafka.source import KafkaSource
+from simulation.pipelines import DRAWN
+
+MODELS: tuple[type[Section], ...] = (Table, Evolve, KafkaSource, Pipeline, DeadLetters, Flush)
+
+ALWAYS: Mapping[type[Section], tuple[str, ...]] = {
+    Table: ("path", "from_"),
+    Evolve: ("new_column", "type_change"),
+    KafkaSource: ("type", "format", "brokers", "topics", "key"),
+    Pipeline: ("name", "sources", "tables", "flush", "upkeep", "state", "sync", "give_up_after"),
+    DeadLetters: (),
+    Flush: ("rows",),
+}
+"""Fields that every case sets, or that are drawn together with another one."""
+
+NO_DIFFERENCE: Mapping[type[Section], Mapping[str, str]] = {
+    Table: {
+        "create": "a missing table is made or refused before its first event",
+        "cluster_by": "an order of rows in files, which upkeep makes",
+        "shuffle_by_partition": "which task writes a row",
+        "target_file_size": "where a file ends; max_rows_per_file draws that",
+        "file_name": "names of files",
+        "commit_retries": "how often a commit gives way, in time that a life does not have",
+        "storage": "options of an object store; the store of a life is memory",
+        "upkeep": "when upkeep is due; a life calls its operations as steps",
+        "max_columns": "more columns than a life has",
+        "refresh": "when a query is run",
+    },
+    KafkaSource: {
+        "flush": "the flush of the pipeline, which a life draws",
+        "group": "a name under which offsets are told to others",
+        "options": "options of librdkafka, which a life has not",
+    },
+    Pipeline: {
+        "storage": "options of an object store; the store of a life is memory",
+        "http": "a page on which a run is watched",
+        "statsd": "metrics for a server",
+        "ready": "what /readyz says",
+        "spark": "the session of a run; a life has none",
+        "stop_timeout": "how long a stop waits",
+        "tests": "tests of `lakefeed test`",
+    },
+    DeadLetters: {
+        "storage": "options of an object store; the store of a life is memory",
+        "upkeep": "when upkeep is due",
+        "path": "where the table is",
+    },
+    Flush: {
+        "interval": "when a batch is due; a run that drains is always in a hurry",
+        "bytes": "where a batch ends; rows draws that",
+        "idle": "when a batch is due",
+    },
+}
+"""Fields that make no difference to rows, dead letters and positions, and why."""
+
+ELSEWHERE: Mapping[type[Section], Mapping[str, str]] = {
+    Table: {
+        "route": "tests/engine/test_routing.py",
+        "max_tables": "tests/engine/test_routing.py",
+        "query": "tests/unit/tables/test_refresh.py",
+        "streams": "tests/unit/engine/test_streams.py",
+        "exclude": "tests/unit/engine/test_streams.py",
+        "share": "tests/unit/sources/test_tables_from_tables.py",
+        "app_id": "tests/services/test_ingest.py",
+        "tombstones": "tests/unit/tables/write",
+        "time_by": "tests/unit/tables/write",
+        "transform": "tests/services/test_ingest.py",
+        "coerce": "tests/services/test_ingest.py",
+        "python": "tests/unit/engine/test_python_function.py",
+    },
+    KafkaSource: {
+        "topic_pattern": "tests/services/test_kafka_streams.py",
+        "start": "tests/services/test_kafka_reading.py",
+        "on_data_loss": "tests/services/test_kafka_truncated.py",
+        "assignment": "tests/services/test_kafka_group.py",
+    },
+    Pipeline: {"dead_letters": "tests/unit/engine/batch/test_refusals.py"},
+    DeadLetters: {
+        "form": "tests/services/test_ingest.py",
+        "transform": "tests/services/test_ingest.py",
+        "stop_above": "tests/unit/engine/batch/test_refusals.py",
+    },
+    Flush: {},
+    Evolve: {},
+}
+"""Fields that make a difference and that no life draws yet, with the tests that try them."""
+
+
+def missing(model: type[Section]) -> list[str]:
+    """The fields of a model that nothing here names."""
+    drawn = DRAWN if model is Table else {}
+    named = {*ALWAYS[model], *drawn, *NO_DIFFERENCE.get(model, {}), *ELSEWHERE[model]}
+    return sorted(model.model_fields.keys() - named)
+
+
+def unknown(model: type[Section]) -> list[str]:
+    """What is named here and is no field of the model, or is named twice."""
+    drawn = list(DRAWN) if model is Table else []
+    named = [*ALWAYS[model], *drawn, *NO_DIFFERENCE.get(model, {}), *ELSEWHERE[model]]
+    return sorted({name for name in named if name not in model.model_fields or named.count(name) > 1})

@@ -1,0 +1,118 @@
+"""A case that fails becomes a smaller one that fails in the same way, and a test that can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from simulation.cases import Case, Step
+from simulation.events import EVERYWHERE, Event, is_misfit
+from simulation.pipelines import loose_fields
+
+Fails = Callable[[Case], bool]
+_MOST = 600
+"""Lives that shrinking may take."""
+
+
+def shrink(case: Case, fails: Fails, most: int = _MOST) -> Case:
+    """The smallest case found that still fails, with fewer steps, tables, options, events and fields."""
+    tries = 0
+    while True:
+        for smaller in _smaller(case):
+            if tries >= most:
+                return case
+            tries += 1
+            if is_in_scope(smaller) and fails(smaller):
+                case = smaller
+                break
+        else:
+            return case
+
+
+def is_in_scope(case: Case) -> bool:
+    """Whether every value has one meaning: a misfit needs a declared type in all tables."""
+    loose = loose_fields(case.tables)
+    events = [event for step in case.steps for event in step.get("events", ())]
+    return bool(case.tables) and all(
+        name in loose or not is_misfit(name, text) for event in events for name, text in event.values.items()
+    )
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    """Smaller cases, those with the most left out first."""
+    for steps in _without_parts(case.steps):
+        yield replace(case, steps=steps)
+    for name in case.tables:
+        tables = {other: spec for other, spec in case.tables.items() if other != name}
+        yield replace(case, tables=tables, steps=[one for one in case.steps if one.get("table") != name])
+    for number, step in enumerate(case.steps):
+        for smaller in _smaller_steps(step):
+            yield replace(case, steps=[*case.steps[:number], smaller, *case.steps[number + 1 :]])
+    for name, spec in case.tables.items():
+        for smaller in _smaller_specs(spec):
+            yield replace(case, tables={**case.tables, name: smaller})
+
+
+def _without_parts(items: list[Any]) -> Iterator[list[Any]]:
+    size = len(items) // 2
+    while size:
+        for begin in range(0, len(items), size):
+            yield items[:begin] + items[begin + size :]
+        size //= 2
+
+
+def _smaller_steps(step: Step) -> Iterator[Step]:
+    events = step.get("events", [])
+    for fewer in _without_parts(events):
+        yield {**step, "events": fewer}
+    for number, event in enumerate(events):
+        for smaller in _smaller_events(event):
+            yield {**step, "events": [*events[:number], smaller, *events[number + 1 :]]}
+    for option in ("kill", "fault", "inside"):
+        if option in step:
+            yield {name: value for name, value in step.items() if name not in (option, "at")}
+
+
+def _smaller_events(event: Event) -> Iterator[Event]:
+    for name in event.values:
+        if name not in EVERYWHERE:
+            yield replace(event, values={one: text for one, text in event.values.items() if one != name})
+    for plain in ({"gap": 0}, {"key": None}, {"headers": ()}, {"milliseconds": 0}):
+        if any(getattr(event, name) != value for name, value in plain.items()):
+            yield replace(event, **plain)
+
+
+def _smaller_specs(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for name, value in spec.items():
+        if name not in ("path", "from"):
+            yield {other: one for other, one in spec.items() if other != name}
+        for key in value if isinstance(value, Mapping) and len(value) > 1 else ():
+            yield {**spec, name: {other: one for other, one in value.items() if other != key}}
+
+
+def as_test(case: Case) -> str:
+    """The case as the text of a test."""
+    lines = [f"def test_seed_{case.seed}() -> None:", f"    tables = {case.tables!r}", "    steps = ["]
+    for step in case.steps:
+        if "events" in step:
+            lines.append("        {'do': 'produce', 'events': [")
+            lines += [f"            {_event(event)}," for event in step["events"]]
+            lines.append("        ]},")
+        else:
+            lines.append(f"        {step!r},")
+    lines += [
+        "    ]",
+        "",
+        f"    case = Case({case.seed}, tables, steps, batch={case.batch}, key={case.key!r})",
+    ]
+    return "\n".join(lines)
+
+
+def _event(event: Event) -> str:
+    given = [
+        f"{one.name}={getattr(event, one.name)!r}"
+        for one in fields(event)
+        if one.name == "partition" or getattr(event, one.name) != getattr(Event(0), one.name)
+    ]
+    return f"Event({', '.join(given)})"

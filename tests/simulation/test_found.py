@@ -1,0 +1,23 @@
+"""Lives that a simulation has found something in, shrunk. Each failed before the repair that it names."""
+
+from __future__ import annotations
+
+from simulation.cases import Case, play
+from simulation.events import Event
+
+
+def test_run_that_reconciles_dead_letters_during_a_rewind_does_not_fail_the_rewind() -> None:
+    tables = {"a": {"path": "a", "from": "k", "mode": "deduplicate", "keys": ["id"]}}
+    events = [
+        Event(0, values={"id": "0", "seq": "10"}),
+        Event(0, code="bad_json", raw='{"id": 1', gap=1),
+        Event(1, values={"id": "5", "seq": "11"}, gap=1),
+    ]
+    steps = [
+        {"do": "produce", "events": events},
+        {"do": "run"},
+        {"do": "compact", "table": "a"},
+        {"do": "rewind", "table": "a", "back": 2, "at": 2, "inside": {"do": "run"}},
+    ]
+
+    assert play(Case(101, tables, steps)) is None

@@ -1,0 +1,242 @@
+"""A world of one pipeline: its broker, its tables in memory, and a process that can be killed at any point.
+
+Everything is in one thread's order. A point is a faultpoint of the product or a change of the store. Nothing
+but the number of the point decides where a process dies or a second one comes in between.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow.fs as pafs
+import yaml
+
+from lakefeed import Pipeline, stores
+from lakefeed.backoff import backoff
+from lakefeed.engine import faultpoints
+from lakefeed.engine.spark.analyzer import analyze_here
+from lakefeed.sources.kafka import fetch
+from lakefeed.stores import disk
+from simulation.broker import Broker
+from simulation.events import PARTITIONS, TOPIC, Event
+from support.analyzing import analyze_by_hand
+
+MEMORY = Path("/dev/shm")
+STORE = ("write", "delete", "commit", "committed")
+"""The points that are changes of the store; `committed` is the answer to `commit`."""
+
+
+_MOST = 3_000
+"""Points that one process passes at most; a step of a life has some hundred."""
+
+
+class Killed(BaseException):
+    """The process is gone. Not an Exception: the product must not get over it."""
+
+
+class Endless(BaseException):
+    """A process does not come to its end. Not an Exception, for the same reason."""
+
+
+class Points:
+    """Counts the points that a process passes, and does what is due at one of them."""
+
+    def __init__(self) -> None:
+        self.passed = 0
+        self.total = 0
+        self.trace: list[str] = []
+        self._at = 0
+        self._action: Callable[[], None] | None = None
+        self._dead = False
+        self._of_store = False
+        self._steps = 0
+
+    def begin(self, at: int = 0, action: Callable[[], None] | None = None, *, of_store: bool = False) -> None:
+        """A new process, with an action at one of its points, or of those of the store; 0 is none of them."""
+        self.passed, self._at, self._action, self._dead = 0, at, action, False
+        self._of_store = of_store
+        self._steps = 0
+        self.trace = []
+
+    def die(self) -> None:
+        """From here on nothing reaches the store any more, whatever the process still does to clean up."""
+        self._dead = True
+        raise Killed
+
+    def fail(self) -> None:
+        """The store has a bad moment. What it was asked for may be done all the same."""
+        raise OSError(errno.EIO, "Input/output error")
+
+    def __call__(self, name: str) -> None:
+        if self._dead:
+            raise Killed
+        self._steps += 1
+        if self._steps > _MOST:
+            raise Endless
+        self.passed += not self._of_store or name in STORE
+        self.total += 1
+        self.trace.append(name)
+        if self._action is not None and self.passed == self._at:
+            action, self._action = self._action, None
+            action()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Let another process run while this one stands still."""
+        kept = self.passed, self._at, self._action, self._dead, self.trace, self._of_store
+        self.begin()
+        try:
+            yield
+        finally:
+            self.passed, self._at, self._action, self._dead, self.trace, self._of_store = kept
+
+
+class _Store(pafs.SubTreeFileSystem):  # type: ignore[misc]
+    """A disk whose changes are points."""
+
+    points: Points
+
+    def open_output_stream(self, path: str, *given: Any, **more: Any) -> Any:
+        self.points("write")
+        return super().open_output_stream(path, *given, **more)
+
+    def delete_file(self, path: str) -> None:
+        self.points("delete")
+        super().delete_file(path)
+
+
+class _Inline:
+    """A pool without threads: what it is given runs at once."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """As many workers as anybody likes."""
+
+    def submit(self, function: Callable[..., Any], *given: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*given))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+    def map(self, function: Callable[..., Any], *given: Any) -> Iterator[Any]:
+        return map(function, *given)
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        """Nothing runs."""
+
+    def __enter__(self) -> _Inline:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing runs."""
+
+
+@contextmanager
+def installed(points: Points) -> Iterator[None]:
+    """Let the product run in a world: its points are counted, and it neither waits nor asks a JVM."""
+
+    def put_new(path: Path, content: bytes, *, durable: bool = False) -> None:
+        points("commit")
+        put(path, content, durable=durable)
+        points("committed")
+
+    put = disk.put_new
+    store = type("Store", (_Store,), {"points": points})
+    names = {name: getattr(pafs, name) for name in dir(pafs)} | {"SubTreeFileSystem": store}
+    everywhere = {
+        "passing": (faultpoints.passing, points),
+        "backoff": (backoff, lambda *_: 0.0),
+        "analyze_here": (analyze_here, analyze_by_hand),
+    }
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(disk, "put_new", put_new))
+        stack.enter_context(patch.object(stores, "pafs", SimpleNamespace(**names)))
+        stack.enter_context(patch("lakefeed.engine.batch.committer.ThreadPoolExecutor", _Inline))
+        for module in [one for name, one in sys.modules.items() if name.startswith("lakefeed")]:
+            for name, (before, after) in everywhere.items():
+                if getattr(module, name, None) is before:
+                    stack.enter_context(patch.object(module, name, after))
+        yield
+
+
+class World:
+    """The broker, the folder with the tables, and the pipeline file."""
+
+    _numbers = itertools.count()
+
+    def __init__(self) -> None:
+        where = MEMORY if MEMORY.is_dir() else None
+        self.folder = Path(tempfile.mkdtemp(prefix="lakefeed-world-", dir=where))
+        self.file = self.folder / "shop.yaml"
+        self.broker = Broker()
+        self.broker.create(TOPIC, PARTITIONS)
+        self.events: dict[str, list[Event]] = {f"{TOPIC}-{number}": [] for number in range(PARTITIONS)}
+        self.points = Points()
+        self._loaded: dict[str, Pipeline] = {}
+        """The file as it was loaded. It is immutable, so that processes may share it."""
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def save(self, document: dict[str, Any]) -> None:
+        """Write the pipeline file."""
+        self._loaded = {}
+        self.file.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+
+    def pipeline(self, state: str = ".lakefeed") -> Pipeline:
+        """Load the file, as a new process does."""
+        fetch._kept.clear()
+        if state not in self._loaded:
+            self._loaded[state] = Pipeline.from_file(self.file, [f"state={self.folder / state}"])
+        return self._loaded[state]
+
+    def produce(self, event: Event) -> None:
+        """Let an event arrive."""
+        offset = self.broker.produce(
+            TOPIC,
+            event.partition,
+            event.payload,
+            key=event.key,
+            milliseconds=event.milliseconds,
+            headers=event.headers or None,
+            gap=event.gap,
+        )
+        self.events[f"{TOPIC}-{event.partition}"].append(replace(event, offset=offset))
+
+    def add_partition(self) -> None:
+        """One more partition, whose events nobody has read."""
+        number = len(self.events)
+        self.broker.create(TOPIC, number + 1)
+        self.events[f"{TOPIC}-{number}"] = []
+
+    def expire(self, positions: Mapping[str, int]) -> None:
+        """Let the broker forget the events before these positions."""
+        for number, partition in enumerate(self.broker.topics[TOPIC]):
+            partition.first = max(partition.first, positions.get(f"{TOPIC}-{number}", 0))
+            partition.messages = [one for one in partition.messages if one.at >= partition.first]
+
+    def by_place(self) -> dict[tuple[str, int], Event]:
+        """Every event by its partition and offset."""
+        return {(name, one.offset): one for name, events in self.events.items() for one in events}
+
+    def ends(self) -> dict[str, int]:
+        """The next offset of each partition."""
+        return {
+            f"{TOPIC}-{number}": partition.end for number, partition in enumerate(self.broker.topics[TOPIC])
+        }
