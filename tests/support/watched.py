@@ -15,6 +15,7 @@ from lakefeed.engine.run_events import (
     BatchDone,
     CommitFailed,
     Committed,
+    CoresSeen,
     DeadLetterSample,
     DeadLettersWritten,
     RefusingMany,
@@ -101,7 +102,8 @@ class WatchedRun:
         """Every source has answered, every table has a hundred rows and is at the end."""
         for source in self.pipeline.sources:
             self.tell(SourceSeen(source, {"0": 100}))
-            self.tell(BatchDone(source, 100, 20_000, 0.5, 0))
+            self.tell(CoresSeen(source, 8, 2))
+            self.tell(BatchDone(source, 100, 20_000, 0.5, 0, tasks=8))
         for name, table in self.pipeline.tables.items():
             for source in table.from_:
                 self.tell(TableReached(name, source, {"0": 100}))

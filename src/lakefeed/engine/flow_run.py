@@ -7,7 +7,7 @@ import pickle
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +21,9 @@ from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan, spans, splits
+from lakefeed.engine.cores import ONE_CORE, Cores
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.run_events import BatchDone, SourceSeen, Watcher
+from lakefeed.engine.run_events import BatchDone, CoresSeen, SourceSeen, Watcher
 from lakefeed.engine.spark.offset_channel import OffsetChannel
 from lakefeed.engine.task.shuffle import JoinTask, join_tasks, replaced
 from lakefeed.errors import BatchFailed, LakefeedError, Reassigned, SourceUnavailable, StoreUnavailable
@@ -50,6 +51,8 @@ class FlowRun:
     client: SourceClient
     committer: Committer
     plan: FlowPlan
+    cores: Callable[[], Cores]
+    """Asked before each batch."""
     start: Offsets
     until: Offsets | None
     limits: BatchLimits
@@ -74,6 +77,7 @@ class FlowRun:
         """Where the next batch begins, or the one that is in hand has begun."""
         self._marks = self.committer.marks
         self._planned: list[OffsetRange] = []
+        self._cores = ONE_CORE
         self._reloads: list[Reload] = []
         self.counter.begin(self._marks)
         self._done = threading.Event()
@@ -130,7 +134,10 @@ class FlowRun:
 
     def _next_end(self, ends: Offsets) -> Offsets | None:
         """Where the batch ends that is due now; None while none is."""
-        allowed = self.limits.allowed(waiting(self.client, self.position, ends))
+        count = waiting(self.client, self.position, ends)
+        if count:
+            self._cores = self.cores()
+        allowed = self.limits.allowed(count, self._cores.tasks)
         try:
             end = self.client.next_end(self.position, ends, allowed) if allowed else None
         except SourceUnavailable:
@@ -216,7 +223,7 @@ class FlowRun:
         """Let rows of one partition value meet, in tables that ask for it; the files before are deleted."""
         if any(manifest.error or manifest.overfull or manifest.ends for manifest in manifests):
             return
-        tasks = join_tasks(self.plan, manifests, sum(self.position.values()))
+        tasks = join_tasks(self.plan, manifests, sum(self.position.values()), self._cores.tasks)
         if not tasks:
             return
         joined = self._join(frame, tasks)
@@ -243,11 +250,13 @@ class FlowRun:
         self.busy = True
         passing("batch_planned")
         self._planned = spans(self.position, end)
-        tasks = splits(self.client, self.position, end, self.plan)
+        self.client.rows_a_task = self.limits.rows_a_task
+        tasks = splits(self.client, self.position, end, self.plan, self._cores.tasks)
         self._reloads = self.client.reloads(self._planned)
         if not tasks:
             # Its first batch without any task looks like the one that nobody has planned: see `take`.
             raise RuntimeError(f"source {self.plan.source_name} has planned no task for {self._planned}")
+        self.watch(CoresSeen(self.plan.source_name, self._cores.running, self._cores.executors))
         self._done.clear()
         self.channel.open_to(end, tasks)
         while not self._done.wait(0.5):
@@ -269,7 +278,7 @@ class FlowRun:
             return outcome
         outcome.start, self.position = self.position, dict(end)
         again = self.counter.again(planned, outcome.read)
-        self._tell_batch(outcome, again, ends, time.monotonic() - began)
+        self._tell_batch(outcome, len(tasks), again, ends, time.monotonic() - began)
         if not outcome.failures:
             # A table that is empty is not one that was not read: those who look at its log can tell.
             if self.until is None and not outcome.proposals:
@@ -287,10 +296,10 @@ class FlowRun:
         self.limits.learn(sum(outcome.read.values()), outcome.size)
         return outcome
 
-    def _tell_batch(self, outcome: Outcome, again: int, ends: Offsets, seconds: float) -> None:
+    def _tell_batch(self, outcome: Outcome, tasks: int, again: int, ends: Offsets, seconds: float) -> None:
         """Tell what was read, also by a batch that must run again for a table."""
         read, lag = sum(outcome.read.values()), waiting(self.client, self.position, ends)
-        self.watch(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again))
+        self.watch(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again, tasks))
 
     def _rest(self) -> Outcome:
         """Wait a little for events."""

@@ -292,7 +292,6 @@ class Resend:
             tables=(table,),
             dead_letters_path=str(scratch / "letters"),
             dead_letters_storage={},
-            cores=1,
             # They are looked at, and thrown away.
             sync=False,
         )

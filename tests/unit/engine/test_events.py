@@ -18,6 +18,7 @@ from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, Manifest
 from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.cores import ONE_CORE
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import (
@@ -193,6 +194,7 @@ def flow_run(ears: Ears, folder: Path, *, after_failure: bool, waiting: int) -> 
         client=client,
         committer=committer,
         plan=plan,
+        cores=lambda: ONE_CORE,
         start={"0": 0},
         until=None,
         limits=limits,
