@@ -97,7 +97,9 @@ class FlowRun:
         mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}/{number}".encode())
         name = f"lakefeed_{self.plan.source_name}_{mark:08x}"
         frame = manifests(spark, name, self.channel.address, self.start, self.plan)
-        writer = frame.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))
+        writer = frame.writeStream.foreachBatch(self.take).option(
+            "checkpointLocation", f"file://{checkpoint.absolute()}"
+        )
         title = f"{self.plan.pipeline} {self.plan.source_name}" + (f" {number}" if number else "")
         self.query = writer.queryName(title).start()
 
