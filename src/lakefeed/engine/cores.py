@@ -42,7 +42,8 @@ def session_cores(spark: SparkSession) -> Cores:
     running = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
     # The driver has a block manager as well.
     executors = 0 if scala.isLocal() else max(0, int(scala.getExecutorMemoryStatus().size()) - 1)
-    conf = context.getConf()
+    # `getConf` copies every setting, with a call to the JVM for each.
+    conf = context._conf
     if scala.isLocal() or (conf.get("spark.dynamicAllocation.enabled") or "").lower() != "true":
         return Cores(running, executors, max(1, running))
     most = int(conf.get("spark.dynamicAllocation.maxExecutors") or 2**31 - 1)

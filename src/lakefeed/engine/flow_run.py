@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import threading
 import time
@@ -40,6 +41,8 @@ _RECORD_EVERY = 120.0
 """Seconds after which the positions of tables without rows are recorded; ever more while they get none."""
 _RECORD_REFUSED_EVERY = 10.0
 """Seconds after which the positions of tables are recorded whose events all become dead letters."""
+_CORES_EVERY = 1.0
+"""Seconds for which the number of cores holds: to ask costs a millisecond."""
 _WORTH_RECORDING = 10_000
 """Events that a table has read without getting rows, from which on it says so before a run ends."""
 
@@ -77,7 +80,7 @@ class FlowRun:
         """Where the next batch begins, or the one that is in hand has begun."""
         self._marks = self.committer.marks
         self._planned: list[OffsetRange] = []
-        self._cores = ONE_CORE
+        self._cores, self._cores_at = ONE_CORE, -math.inf
         self._reloads: list[Reload] = []
         self.counter.begin(self._marks)
         self._done = threading.Event()
@@ -137,8 +140,8 @@ class FlowRun:
     def _next_end(self, ends: Offsets) -> Offsets | None:
         """Where the batch ends that is due now; None while none is."""
         count = waiting(self.client, self.position, ends)
-        if count:
-            self._cores = self.cores()
+        if count and time.monotonic() - self._cores_at >= _CORES_EVERY:
+            self._cores, self._cores_at = self.cores(), time.monotonic()
         allowed = self.limits.allowed(count, self._cores.tasks)
         try:
             end = self.client.next_end(self.position, ends, allowed) if allowed else None

@@ -21,7 +21,7 @@ def session(slots: int, executors: int, **conf: str) -> Any:
     settings = {f"spark.{name.replace('_', '.')}": value for name, value in conf.items()}
     return SimpleNamespace(
         sparkContext=SimpleNamespace(
-            _jsc=SimpleNamespace(sc=lambda: scala), getConf=lambda: SimpleNamespace(get=settings.get)
+            _jsc=SimpleNamespace(sc=lambda: scala), _conf=SimpleNamespace(get=settings.get)
         )
     )
 
