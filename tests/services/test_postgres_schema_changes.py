@@ -57,6 +57,34 @@ def test_rows_from_before_a_column_have_its_default_in_an_upsert_table(
     shop.agrees(ALL)
 
 
+def test_rows_of_partitions_have_the_default_of_a_column_that_came_after_them(shop: PostgresShop) -> None:
+    """It is the partitions that know it, also of a change from before the statement."""
+    shop.execute(
+        "CREATE TABLE days (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)",
+        "CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE days_2 PARTITION OF days FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id)",
+        "CREATE TABLE days_3 PARTITION OF days_2 FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO days VALUES (1, 'a'), (11, 'b')",
+    )
+    tables = "  days: {path: days, from: db, mode: upsert}"
+    shop.run(tables, "tables: public.days")
+    shop.execute(
+        "INSERT INTO days VALUES (2, 'c')",
+        "ALTER TABLE days ADD COLUMN size int DEFAULT 7",
+        "CREATE TABLE days_4 PARTITION OF days FOR VALUES FROM (20) TO (30)",
+        "INSERT INTO days VALUES (21, 'd', NULL)",
+        "UPDATE days SET note = 'e' WHERE id = 11",
+    )
+    shop.run(tables, "tables: public.days")
+
+    assert shop.table("days", "id", "note", "size") == [
+        (1, "a", 7),
+        (2, "c", 7),
+        (11, "e", 7),
+        (21, "d", None),
+    ]
+
+
 def test_rows_from_before_a_column_have_its_default_behind_a_star_of_select(shop: PostgresShop) -> None:
     """A function may have made something else of it, and that is said."""
     (shop.folder / "same.py").write_text("def same(batch):\n    return batch\n")
@@ -177,11 +205,22 @@ def test_a_label_or_field_with_another_name_is_told_until_a_snapshot(
     shop.run(tables, options)
     assert text not in caplog.text
 
-    for statement in ("mood RENAME VALUE 'sad' TO 'blue'", "pair RENAME ATTRIBUTE b TO c"):
-        shop.execute(f"ALTER TYPE {statement}", "UPDATE moods SET mood = 'odd' WHERE id = 2")
+    for statements in (
+        # Among more than four labels, and with one that comes in the same moment.
+        ["mood ADD VALUE 'v4'", "mood ADD VALUE 'v5'", "mood ADD VALUE 'v6'"],
+        ["mood RENAME VALUE 'sad' TO 'blue'"],
+        ["mood RENAME VALUE 'v5' TO 'w5'", "mood ADD VALUE 'v7'"],
+        ["pair RENAME ATTRIBUTE b TO c", "pair ADD ATTRIBUTE d int"],
+    ):
+        shop.execute(
+            *(f"ALTER TYPE {one}" for one in statements), "UPDATE moods SET mood = 'odd' WHERE id = 2"
+        )
         shop.run(tables, options)
         shop.run(tables, options)
         told = [one.getMessage() for one in caplog.records if text in one.getMessage()]
+        if "RENAME" not in statements[0]:
+            assert not told
+            continue
         # A log is told once: it has what the labels were.
         assert [one.split()[1] for one in told] == ["moods:", "past:", "log:", "moods:", "past:"]
         assert f"lakefeed snapshot {shop.file} --source db --stream public.moods --yes" in told[0]

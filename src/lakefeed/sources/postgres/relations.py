@@ -80,16 +80,19 @@ SELECT n.nspname AS schema, c.relname AS name, c.oid, c.relkind AS kind, c.relre
              FROM pg_catalog.pg_attribute a
              WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum)
            AS numbered_columns,
-       (SELECT count(*) || ':'
-               || coalesce(pg_catalog.hashtext(string_agg(m.name, ',' ORDER BY m.name COLLATE "C")), 0)
-        FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
-             JOIN pg_catalog.pg_type o ON o.oid IN (t.oid, t.typelem, t.typbasetype)
-             CROSS JOIN LATERAL (
-                 SELECT e.oid || ' ' || e.enumlabel FROM pg_catalog.pg_enum e WHERE e.enumtypid = o.oid
-                 UNION ALL
-                 SELECT f.attrelid || ' ' || f.attnum || ' ' || f.attname FROM pg_catalog.pg_attribute f
-                 WHERE f.attrelid = o.typrelid AND f.attnum > 0 AND NOT f.attisdropped) AS m (name)
-        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND t.oid >= 16384) AS names,
+       -- A label keeps its oid, and a field its number, when it gets another name.
+       ARRAY(SELECT m.type || ':' || m.name
+             FROM (SELECT DISTINCT o.oid, o.typrelid FROM pg_catalog.pg_attribute a
+                          JOIN pg_catalog.pg_type t ON t.oid = a.atttypid
+                          JOIN pg_catalog.pg_type o ON o.oid IN (t.oid, t.typelem, t.typbasetype)
+                   WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped AND t.oid >= 16384) AS o
+                  CROSS JOIN LATERAL (
+                      SELECT o.oid AS type, e.oid::bigint AS number, e.enumlabel AS name
+                      FROM pg_catalog.pg_enum e WHERE e.enumtypid = o.oid
+                      UNION ALL
+                      SELECT o.oid, f.attnum, CASE WHEN f.attisdropped THEN '' ELSE f.attname END
+                      FROM pg_catalog.pg_attribute f WHERE f.attrelid = o.typrelid AND f.attnum > 0) AS m
+             ORDER BY m.type, m.number) AS names,
        c.relpersistence AS persistence,
        EXISTS (SELECT FROM pg_catalog.pg_index i
                WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate) AS has_key,
@@ -175,8 +178,9 @@ class TableInfo:
     """Another one after the types of its columns have changed, or columns have come or gone."""
     numbered_columns: tuple[str, ...] = ()
     """`3:total` for each column."""
-    names: str = "0:0"
-    """How many labels its enums and fields its composite types have, and a hash of their names."""
+    names: tuple[str, ...] = ()
+    """`16385:happy` for each label of its enums and field of its composite types, by type and age; a field
+    that was dropped has no name."""
     persistence: str = "p"
     """`p` for a table whose changes are in the log, `u` for an unlogged one."""
     may_use: bool = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from lakefeed.errors import DataLoss
@@ -26,6 +27,10 @@ TABLE_BITS = PostgresSource.event_mark_shift
 _TYPE_BITS = 30
 _KEY = "key"
 _NAMES = "names"
+_NAME_BITS = 15
+_NAME_MASK = (1 << _NAME_BITS) - 1
+_NAMES_IN_MARK = 4
+"""So many hashes of names are in one number, as a table may hold many and each number is an action."""
 OUTDATED = 1 << 62
 """Set in a mark that a table holds while it has not got what the mark stands for: until a snapshot."""
 _FORMER = 1 << 61
@@ -79,8 +84,7 @@ class Marks:
                 found[partition_name(stream) + EPOCH] = self._timeline
             found[partition_name(stream, rows=True) + EPOCH] = self._made[stream]
             found[_key_mark(stream)] = _key_number(one)
-            if names := _names_number(one):
-                found[_names_mark(stream)] = names
+            found |= _names_marks(one)
             for number, column in one.columns:
                 found[column_mark(stream, number)] = zlib.crc32(column.encode())
         return found
@@ -173,7 +177,7 @@ class Marks:
                     f"{stream} has got another key, and its changes name their row by all columns (REPLICA "
                     "IDENTITY FULL), so that nothing says by which key each was made: rows may be missing"
                 )
-            elif has_other_names(held.get(_names_mark(stream), 0), now.get(_names_mark(stream), 0)):
+            elif _has_other_names(held, now, stream):
                 found[stream] = (
                     f"labels of an enum, or fields of a composite type, of {stream} had other names before. "
                     "Postgres sends no change for that: the Delta table has the old ones"
@@ -217,15 +221,35 @@ def _names_mark(stream: str) -> str:
     return f"{partition_name(stream)}:{_NAMES}{EPOCH}"
 
 
-def _names_number(table: TableInfo) -> int:
-    """How many labels and fields there are, and a hash of their names; 0 where there is none."""
-    count, _, hashed = table.names.partition(":")
-    return int(count) << 32 | int(hashed) & 0xFFFFFFFF
+def _names_marks(table: TableInfo) -> dict[str, int]:
+    """How many labels and fields there are, and by type a hash of each, which stays where more are added."""
+    if not table.names:
+        return {}
+    first = _names_mark(table.stream)
+    found, ages = {first: len(table.names)}, Counter[str]()
+    for text in table.names:
+        kind, _, name = text.partition(":")
+        group, at = divmod(ages[kind], _NAMES_IN_MARK)
+        mark = f"{first.removesuffix(EPOCH)}.{kind}.{group}{EPOCH}"
+        number = zlib.crc32(name.encode()) % _NAME_MASK + 1 if name else 0
+        found[mark] = found.get(mark, 0) | number << at * _NAME_BITS
+        ages[kind] += 1
+    return found
 
 
-def has_other_names(held: int, now: int) -> bool:
-    """Whether labels or fields were renamed: a new one makes more of them, and none but a column's can go."""
-    return bool(held & OUTDATED) or (held >> 32 == now >> 32 and held != now)
+def _has_other_names(held: Mapping[str, int], now: Mapping[str, int], stream: str) -> bool:
+    """Whether labels or fields were renamed since a table got its marks, however many came with that."""
+    first = _names_mark(stream)
+    names = [name for name in now if name.startswith(first.removesuffix(EPOCH) + ".")]
+    return bool(held.get(first, 0) & OUTDATED) or any(
+        old and new and old != new
+        for name in names
+        for old, new in zip(_name_numbers(held.get(name, 0)), _name_numbers(now[name]), strict=True)
+    )
+
+
+def _name_numbers(mark: int) -> list[int]:
+    return [mark >> at * _NAME_BITS & _NAME_MASK for at in range(_NAMES_IN_MARK)]
 
 
 def _key_of_mark(number: int) -> int:
@@ -254,7 +278,7 @@ def name_number(mark: int) -> int:
     return mark & ~(OUTDATED | _FORMER)
 
 
-_CHANGED = {"rows": is_rewritten, _KEY: _is_ambiguous, _NAMES: has_other_names}
+_CHANGED = {"rows": is_rewritten, _KEY: _is_ambiguous}
 """By kind of mark: whether a table with one number has not got what another one stands for."""
 
 
@@ -280,6 +304,11 @@ def outdated_marks(
         if what in _CHANGED:
             if is_copy and _CHANGED[what](held.get(name, number), number):
                 found[name] = number | OUTDATED
+        elif what == _NAMES:
+            if is_copy and _has_other_names(held, now, stream_of(partition)):
+                found[name] = number | OUTDATED
+        elif what.startswith(_NAMES):
+            continue
         elif _is_renamed(held, now, name) or held.get(name, 0) & _FORMER:
             # The name that the table knows the column by: see `LostColumns`.
             found[name] = held.get(name, number) | (OUTDATED if is_copy else _FORMER)
