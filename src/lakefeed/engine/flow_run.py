@@ -66,12 +66,12 @@ class FlowRun:
     """What was assigned to this process when the positions were read."""
     counter: EventCounter = field(default_factory=EventCounter)
     after_failure: bool = False
-    """Whether the run before this one was lost with a batch in hand: then only a commit tells that
-    the trouble is over."""
+    """Whether the run before this one was lost with a batch in hand, or while it was planned: then only a
+    commit tells that the trouble is over."""
     channel: OffsetChannel = field(init=False)
     query: StreamingQuery | None = None
     busy: bool = False
-    """Whether a batch is in hand."""
+    """Whether a batch is in hand, or could not be planned."""
 
     def __post_init__(self) -> None:
         """Open the channel to Spark, which may read nothing yet."""
@@ -148,6 +148,8 @@ class FlowRun:
         except SourceUnavailable:
             # What was read without rows is kept: to read it again would look like progress.
             self.committer.record_positions()
+            # An answer to the next look is not the end of this: the same batch has to be planned first.
+            self.busy = True
             raise
         return None if end == self.position and self.until is None else end
 

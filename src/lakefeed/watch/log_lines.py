@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -206,7 +207,7 @@ class LogLines:
             if self._trouble.pop(key, None):
                 _info(f"{key}: continues", "over", **{kind: name})
             return
-        if known and known.text == text and now < known.say_again_at:
+        if known and _without_numbers(known.text) == _without_numbers(text) and now < known.say_again_at:
             return
         since = known.since if known else now
         pause = _FIRST_PAUSE if known is None else min(2 * known.pause, _LONGEST_PAUSE)
@@ -230,6 +231,11 @@ class LogLines:
             _tell(level, text, event, **fields, **about)
 
         self._alike.add(table, line, write)
+
+
+def _without_numbers(text: str) -> str:
+    """What is left of a text when it is said again a little later, with other times in it."""
+    return re.sub(r"[\d.,]*\d", "", text)
 
 
 def _commit_line(event: Committed) -> str:

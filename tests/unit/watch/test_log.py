@@ -6,6 +6,9 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
+from lakefeed.engine.run_events import SourceTrouble
 from lakefeed.watch.log_lines import LogLines
 from support.watched import WatchedRun
 
@@ -60,3 +63,22 @@ def test_a_run_that_has_ended_leaves_no_thread_that_waits_for_its_stop() -> None
 
     waiting.join(120)
     assert not waiting.is_alive()
+
+
+def test_a_trouble_that_goes_on_is_said_now_and_then_though_its_text_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "lakefeed")
+    run = WatchedRun()
+    lines = LogLines(run.state, clock=run.clock)
+    for second in range(12):
+        lines.watch(SourceTrouble("orders", f"waits for process 7, open for {second}.5 s"))
+        run.clock.now += 1
+    lines.watch(SourceTrouble("orders", "waits for a lock"))
+
+    told = [record.getMessage().partition(";")[0] for record in caplog.records]
+    assert told == [
+        "waits for process 7, open for 0.5 s",
+        "waits for process 7, open for 5.5 s",
+        "waits for a lock",
+    ]
