@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -21,13 +22,19 @@ PARTITIONS = 16
 WAITING = 2_000
 
 
-@pytest.fixture
-def backlog(broker: Broker, topic: TopicFactory) -> Iterator[tuple[KafkaSource, str]]:
-    """A topic of many partitions in which far more waits than a batch takes."""
-    name = topic(PARTITIONS)
+@pytest.fixture(scope="module")
+def waiting(broker: Broker) -> str:
+    """A topic of many partitions in which far more waits than a batch takes; it is only read."""
+    name = f"events-{uuid4().hex[:12]}"
+    broker.create_topic(name, PARTITIONS)
     for number in range(PARTITIONS):
         broker.produce(name, [f"{number}:{at}" for at in range(WAITING)], partition=number)
-    yield KafkaSource(brokers=broker.address, topics=(name,), format=JsonFormat()), name
+    return name
+
+
+@pytest.fixture
+def backlog(broker: Broker, waiting: str) -> Iterator[tuple[KafkaSource, str]]:
+    yield KafkaSource(brokers=broker.address, topics=(waiting,), format=JsonFormat()), waiting
     # Kept for the next task of a worker, which this is not.
     while kafka_fetch._kept:
         kafka_fetch._kept.popitem()[1].close()
