@@ -19,6 +19,7 @@ from lakefeed.formats.json.format import JsonFormat
 from lakefeed.sources.kafka import fetch as kafka_fetch
 from lakefeed.sources.kafka.source import KafkaSource
 from support.kafka import Broker
+from support.offline import close_consumers
 
 PARTITIONS = 16
 WAITING = 2_000
@@ -43,8 +44,7 @@ def backlog(broker: Broker, waiting: str) -> tuple[KafkaSource, str]:
 def no_consumers_are_kept() -> Iterator[None]:
     """They are kept for the next task of a worker, which the next test is not."""
     yield
-    while kafka_fetch._kept:
-        kafka_fetch._kept.popitem()[1].close()
+    close_consumers()
 
 
 def read(source: KafkaSource, topic: str, start: int, end: int) -> list[str]:
