@@ -72,7 +72,7 @@ def test_list_counts_letters_and_show_prints_their_payloads(lakefeed: Lakefeed, 
     assert code == 0
     assert out.startswith("events <- clicks  schema/")
     assert out.endswith("100 dead letters\n")
-    assert sum(one["letters"] for one in json.loads(counted)) == 100
+    assert sum(one["dead_letters"] for one in json.loads(counted)) == 100
     assert "events <- clicks partition 0 at offset 0, dead since 20" in shown
     assert '    "event_id": 0,\n' in shown
     (record,) = json.loads(records)

@@ -51,7 +51,7 @@ def test_list_groups_by_column_with_three_samples(lakefeed: Lakefeed, shop: Path
         "events <- events  schema/wrong_type, column count",
         "events <- events  decode/bad_json",
     }
-    assert (first["column"], first["letters"], len(first["samples"])) == ("price", 50, 3)
+    assert (first["column"], first["dead_letters"], len(first["samples"])) == ("price", 50, 3)
 
 
 def test_replay_of_a_table_that_does_not_exist_yet_says_what_waits(
