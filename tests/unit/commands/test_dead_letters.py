@@ -27,7 +27,7 @@ def test_replay_tells_what_became_of_the_letters(lakefeed: Lakefeed, shop: Path)
     assert shown.endswith("Nothing was changed (--dry-run).\n")
     assert out.startswith("events: 90 dead letters became rows, 10 failed again\n")
     assert "  new column brand string\n" in out
-    assert "  decode/bad_json: 10 letters, such as: line 1 column" in out
+    assert "  decode/bad_json: 10 dead letters, such as: line 1 column" in out
     assert json.loads(json_out)[0]["rows"] == 0
     check_ledger(shop.parent)
 

@@ -44,7 +44,7 @@ def test_list_groups_by_column_with_three_samples(lakefeed: Lakefeed, shop: Path
     lines = out.splitlines()
     first, *_ = json.loads(text)
     assert code == 0
-    assert lines[0].startswith("events <- events  schema/wrong_type, column price: 50 letters, ")
+    assert lines[0].startswith("events <- events  schema/wrong_type, column price: 50 dead letters, ")
     assert lines[1:4] == [f'  such as: price: expected double, got "${n}"' for n in range(3)]
     assert lines[4].startswith("events <- events  ")
     assert {line.partition(":")[0] for line in lines[4::2]} >= {
