@@ -386,6 +386,53 @@ def test_tables_further_on_get_the_new_type_and_read_nothing_again(
     assert verify(Pipeline.from_file(landing.file)).sound
 
 
+def test_declared_column_further_on_takes_what_fits_of_the_wider_one(tmp_path: Path) -> None:
+    landing = Landing(tmp_path)
+    silver = ", schema: {id: long, mpg: int, day: date}, evolve: ignore"
+    landing.file.write_text(MEDALLION.format(silver=silver))
+    landing.put("1.json", lines({"id": 1, "mpg": 10}))
+    landing.run()
+    landing.put("2.json", lines({"id": 2, "mpg": 12.5}, {"id": 3, "mpg": 13}))
+
+    landing.run()
+
+    assert types(tmp_path / "bronze")["mpg"] == "double"
+    assert types(tmp_path / "silver")["mpg"] == "int32"
+    assert [(row["id"], row["mpg"]) for row in rows(tmp_path / "silver")] == [(1, 10), (3, 13)]
+    (letter,) = letters(tmp_path)
+    assert letter["error"] == "mpg: expected int, got 12.5"
+    assert verify(Pipeline.from_file(landing.file)).sound
+
+
+def test_dead_letter_of_a_typed_row_takes_its_whole_numbers_and_midnights_when_it_is_replayed(
+    tmp_path: Path,
+) -> None:
+    midnight = dt.datetime(2026, 1, 3, tzinfo=dt.UTC)
+    columns = [
+        ("n", pa.float64()),
+        ("d", pa.decimal128(38, 4)),
+        ("day", pa.timestamp("us", "UTC")),
+        ("x", pa.int64()),
+    ]
+    row = {"n": [13.0], "d": [Decimal(2**63 - 1)], "day": [midnight], "x": [300]}
+    write_deltalake(tmp_path / "typed", pa.table(row, pa.schema(columns)))
+    file = tmp_path / "shop.yaml"
+    text = """\
+name: shop
+sources: {typed: {type: delta, path: typed}}
+tables: {rows: {path: rows, from: typed, schema: {n: long, d: long, day: date}, EXPECT, evolve: ignore}}
+"""
+    file.write_text(text.replace("EXPECT", "expect: {small: n < 10}"))
+    run_inline(Pipeline.from_file(file))
+    assert [one["code"] for one in letters(tmp_path)] == ["small"]
+    file.write_text(text.replace("EXPECT, ", ""))
+
+    (done,) = replay(Pipeline.from_file(file), DeadLetterFilter())
+
+    assert done.rows == 1
+    assert rows(tmp_path / "rows", "n") == [{"n": 13, "d": 2**63 - 1, "day": midnight.date()}]
+
+
 def test_select_that_cannot_follow_leaves_dead_letters_that_say_why(tmp_path: Path) -> None:
     landing = Landing(tmp_path)
     landing.file.write_text(

@@ -77,7 +77,12 @@ def test_two_payloads_that_are_one_object_together_are_both_refused() -> None:
     ("kind", "text", "code", "error"),
     [
         ("long", '"abc"', "wrong_type", 'v: expected long, got "abc"'),
-        ("long", "1.0", "wrong_type", "v: expected long, got 1.0"),
+        ("long", "1.5", "wrong_type", "v: expected long, got 1.5"),
+        ("long", "1e-1", "wrong_type", "v: expected long, got 1e-1"),
+        ("long", "1e19", "out_of_range", "v: expected long, got 1e19, which may have been rounded"),
+        ("long", "1e16", "out_of_range", "v: expected long, got 1e16, which may have been rounded"),
+        ("long", "1e400", "out_of_range", "v: expected long, got 1e400"),
+        ("byte", "300.0", "out_of_range", "v: expected byte (-128 to 127), got 300.0"),
         ("long", "true", "wrong_type", "v: expected long, got true"),
         (
             "long",
@@ -101,6 +106,18 @@ def test_two_payloads_that_are_one_object_together_are_both_refused() -> None:
         ("decimal(10,2)", "100000000", "out_of_range", "v: expected decimal(10,2), got 100000000"),
         ("binary", '"YQ"', "bad_base64", 'v: expected binary as base64 text, got "YQ"'),
         ("date", '"2023-02-29"', "bad_date", 'v: expected date as YYYY-MM-DD, got "2023-02-29"'),
+        (
+            "date",
+            '"2024-03-01T00:00:01Z"',
+            "bad_date",
+            'v: expected date as YYYY-MM-DD, got "2024-03-01T00:00:01Z"',
+        ),
+        (
+            "date",
+            '"2024-03-01T00:00:00+02:00"',
+            "bad_date",
+            'v: expected date as YYYY-MM-DD, got "2024-03-01T00:00:00+02:00"',
+        ),
         ("date", "19000", "wrong_type", "v: expected date as YYYY-MM-DD, got 19000"),
         ("timestamp", '"yesterday"', "bad_timestamp", RFC_3339 + '"yesterday"'),
         ("timestamp", '"2024-03-01T12:00:60Z"', "bad_timestamp", RFC_3339 + '"2024-03-01T12:00:60Z"'),
