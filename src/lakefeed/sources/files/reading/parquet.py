@@ -33,6 +33,9 @@ def parquet_rows(stream: pa.NativeFile, piece: Piece) -> Iterator[tuple[pa.Recor
         if not tells_of_content(error):
             raise
         reason = (str(error).splitlines() or ["no reason given"])[0][:200]
+        if isinstance(error, pa.ArrowNotImplementedError):
+            text = f"something in the file is not read: {reason}. Write it again with another type or codec"
+            raise Unreadable("bad_parquet", text) from None
         raise Unreadable("bad_parquet", f"no Parquet, or damaged: {reason}") from None
 
 
@@ -51,7 +54,9 @@ def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
         kind = plain_type(field.type)
         if kind is None:
             raise Unreadable(
-                "bad_parquet", f"column '{field.name}' is of type {field.type}, which tables do not have"
+                "bad_parquet",
+                f"column '{field.name}' is of type {field.type}, which tables do not have. "
+                "Write the file again with another type, or without the column",
             )
         columns.append(plain_column(column, kind))
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
