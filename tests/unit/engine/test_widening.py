@@ -26,6 +26,7 @@ from lakefeed.handles.widening import widen
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
+from lakefeed.reprocess.rewind import rewind
 from lakefeed.tables.table import LakeTable, commit_info_of
 from support.analyzing import analyze_by_hand
 from support.forks import run_and_kill
@@ -431,6 +432,44 @@ tables: {rows: {path: rows, from: typed, schema: {n: long, d: long, day: date}, 
 
     assert done.rows == 1
     assert rows(tmp_path / "rows", "n") == [{"n": 13, "d": 2**63 - 1, "day": midnight.date()}]
+
+
+@pytest.mark.parametrize(
+    ("silver", "kept"),
+    [
+        ("mode: upsert, keys: [id]", [(1, 10.0), (2, 12.5), (3, 13.0)]),
+        (
+            "mode: history, keys: [id]",
+            [(1, 10.0), *[(2, 11.0)] * 2, *[(2, 12.5)] * 2, *[(3, 13.0)] * 2],
+        ),
+    ],
+)
+def test_rewind_to_before_the_widening_reaches_the_tables_further_on(
+    tmp_path: Path, silver: str, kept: list[tuple[int, float]]
+) -> None:
+    landing = Landing(tmp_path)
+    landing.file.write_text(
+        "name: shop\n"
+        "sources: {drops: {type: files, path: in, settle: 1ms, format: json}}\n"
+        "tables:\n"
+        "  bronze: {path: bronze, from: drops, mode: upsert, keys: [id], sequence_by: id}\n"
+        f"  silver: {{path: silver, from: bronze, {silver}}}\n"
+    )
+    landing.put("1.json", lines({"id": 1, "mpg": 10}, {"id": 2, "mpg": 11}))
+    landing.run()
+    version = DeltaTable(tmp_path / "bronze").version()
+    landing.put("2.json", lines({"id": 2, "mpg": 12.5}, {"id": 3, "mpg": 13}))
+    landing.run()
+    assert types(tmp_path / "silver")["mpg"] == types(tmp_path / "bronze")["mpg"] == "double"
+    pipeline = Pipeline.from_file(landing.file)
+    rewind(pipeline, "bronze", to_version=version)
+
+    landing.run()
+
+    assert types(tmp_path / "silver")["mpg"] == "double"
+    assert sorted((row["id"], row["mpg"]) for row in rows(tmp_path / "silver")) == kept
+    assert not letters(tmp_path)
+    assert verify(Pipeline.from_file(landing.file)).sound
 
 
 def test_select_that_cannot_follow_leaves_dead_letters_that_say_why(tmp_path: Path) -> None:
