@@ -203,8 +203,10 @@ def struct_converter(declared: pa.DataType, *, rescue: bool = False) -> StructCo
     members = {field.name: _member(field, rescue) for field in declared}
 
     def convert(value: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) and value != []:
             raise _wrong(declared, value)
+        # PHP writes an empty object as `[]`, Lua an empty list as `{}`.
+        value = value or {}
         row: dict[str, Any] = {}
         lost: dict[str, Any] = {}
         for name, (convert_member, inner, rescued) in members.items():
@@ -241,7 +243,7 @@ def _list(declared: pa.DataType) -> Convert:
     convert_element = converter(declared.value_field)
 
     def convert(value: Any) -> list[Any]:
-        if not isinstance(value, list):
+        if not isinstance(value, list) and value != {}:
             raise _wrong(declared, value)
         return each(convert_element, enumerate(value))
 
@@ -252,9 +254,9 @@ def _map(declared: pa.DataType) -> Convert:
     convert_item = converter(declared.item_field)
 
     def convert(value: Any) -> list[tuple[str, Any]]:
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) and value != []:
             raise _wrong(declared, value)
-        return list(zip(value, each(convert_item, value.items()), strict=True))
+        return list(zip(value, each(convert_item, value.items()), strict=True)) if value else []
 
     return convert
 

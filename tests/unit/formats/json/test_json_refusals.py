@@ -142,7 +142,13 @@ def test_two_payloads_that_are_one_object_together_are_both_refused() -> None:
         ("struct<a: struct<b: int>>", '{"a": {"b": "x"}}', "wrong_type", 'v.a.b: expected int, got "x"'),
         ("struct<a: int not null>", "{}", "missing_value", "v.a: expected int not null, got null"),
         ("map<string, long>", '{"x y": "1"}', "wrong_type", 'v.`x y`: expected long, got "1"'),
-        ("map<string, long>", "[]", "wrong_type", "v: expected map<string, long>, got []"),
+        ("map<string, long>", "[null]", "wrong_type", "v: expected map<string, long>, got [null]"),
+        ("struct<a: int>", "[null]", "wrong_type", "v: expected struct<a: int>, got [null]"),
+        ("struct<a: int>", "[{}]", "wrong_type", "v: expected struct<a: int>, got [{}]"),
+        ("array<int>", '{"0": 1}', "wrong_type", 'v: expected array<int>, got {"0": 1}'),
+        ("struct<a: int not null>", "[]", "missing_value", "v.a: expected int not null, got null"),
+        ("long", "[]", "wrong_type", "v: expected long, got []"),
+        ("string", "{}", "wrong_type", "v: expected string, got {}"),
     ],
 )
 def test_a_value_that_does_not_fit_is_named_with_its_path(
