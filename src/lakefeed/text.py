@@ -9,7 +9,7 @@ from difflib import get_close_matches
 
 _SHOWN_CHARACTERS = 60
 _PLAIN_YAML = re.compile(r"[A-Za-z_][\w().]*")
-_YAML_WORDS = ("true", "false", "yes", "no", "on", "off", "y", "n", "null")
+_YAML_WORDS = ("true", "false", "yes", "no", "on", "off", "null")
 """What YAML takes for a value of another kind."""
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 

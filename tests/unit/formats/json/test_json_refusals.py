@@ -36,6 +36,11 @@ def value_refusal(kind: str, text: str) -> tuple[str, str]:
         (b'{"known": 1', "bad_json", "line 1 column 12: expected ',' or a closing bracket"),
         (b'{\n"known": }', "bad_json", "line 2 column 10: expected a value"),
         (b'{"known": 1} x', "bad_json", "line 1 column 14: unexpected text after the object"),
+        (
+            b'{"known": 1},',
+            "bad_json",
+            "line 1 column 13: a comma after the object; leave it out, or put [ and ] around all objects",
+        ),
         (b'{"known": 1}{"known": 2}', "bad_json", "line 1 column 13: unexpected text after the object"),
         (b'{"known": NaN}', "bad_json", "NaN is not JSON; expected a number or null"),
         (b'{"known": 01}', "bad_json", "line 1 column 12: expected ',' or a closing bracket"),
