@@ -60,6 +60,13 @@ def test_csv_values_become_the_declared_types() -> None:
     }
 
 
+def test_header_in_quotes_with_another_delimiter_names_it() -> None:
+    found = refusal(CsvFormat(header=True), {"id": "long"}, b'"id";"name"\r\n"1";"a"')
+
+    text = """the header is not separated by ','; with ';' it has 2: set `delimiter: ";"`"""
+    assert found == ("bad_csv", text)
+
+
 def test_numbers_and_booleans_as_pandas_and_excel_write_them() -> None:
     form, columns = CsvFormat(columns=("n", "b")), {"n": "long", "b": "boolean"}
 

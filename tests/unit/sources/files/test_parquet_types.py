@@ -193,6 +193,24 @@ def test_what_arrow_cannot_read_says_so_and_how_to_go_on(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("names", "nested", "name"), [(["id", "id"], ["x", "y"], "id"), (["id", "c"], ["x", "x"], "s.x")]
+)
+def test_two_columns_of_one_name_refuse_the_file(
+    tmp_path: Path, names: list[str], nested: list[str], name: str
+) -> None:
+    numbers = pa.array([1])
+    inside = pa.StructArray.from_arrays([numbers, numbers], names=nested)
+    out = io.BytesIO()
+    pq.write_table(pa.table([numbers, numbers, inside], names=[*names, "s"]), out)
+
+    landing = landed(tmp_path, out.getvalue(), "schema: {id: long}")
+
+    (letter,) = landing.letters()
+    assert letter["error"].endswith(f"there are two columns '{name}'. Write the file again with other names")
+    assert landing.rows() == []
+
+
 def test_what_pandas_writes(tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {
