@@ -77,6 +77,22 @@ def test_column_of_the_events_is_not_taken_for_one_that_select_makes(tmp_path: P
     assert "declare `schema: {id: long, v: json, w: string}`, which changes" in warning
 
 
+def test_numbers_with_a_decimal_comma_ask_for_the_option_and_not_for_text(tmp_path: Path) -> None:
+    form = 'format: {type: csv, header: true, delimiter: ";"}'
+    landing = Landing(tmp_path, form, "schema: {id: long, price: double}")
+    landing.put("1.csv", "id;price\n1;0,25\n2;1,5\n")
+
+    told = advice(landing)
+    landing.set(form.replace("}", ', decimal: ","}'), "schema: {id: long, price: double}")
+    landing.run()
+
+    assert told == (
+        "2 of 2 sampled events (100.0%) would become dead letters; set `decimal: ','` on the format if that "
+        "is the decimal sign"
+    )
+    assert landing.rows("price") == [0.25, 1.5]
+
+
 def test_mapping_of_yaml_is_read_as_it_was_written() -> None:
     types = {
         "id": "long",

@@ -48,6 +48,8 @@ _INTERVAL = re.compile(r"\s*(?:interval\s+)?(\d+)\s+(\w+?)s?\s*", re.IGNORECASE)
 _UNITS = {"week": 7 * _DAY, "day": _DAY, "hour": 3600.0, "minute": 60.0, "second": 1.0, "millisecond": 0.001}
 
 
+_DECIMAL_SIGN = re.compile("; (set `decimal: .*)")
+"""What the error about a number in CSV says of its decimal sign."""
 _MOST_WHOLE_FILES = 20
 """Records of a sample up to which each may be a whole file."""
 _MANY_OBJECTS = 20
@@ -185,10 +187,15 @@ class Warnings:
         events, refused = sum(one.events for one in samples), sum(one.refused for one in samples)
         if not events or refused < ADVISED_ABOVE * events:
             return
+        errors = [error for one in samples for error in one.errors]
+        signs = Counter(found[1] for error in errors if (found := _DECIMAL_SIGN.search(error)))
+        if signs.total() > len(errors) / 2:
+            # No other type of a column is the way out.
+            self._found[handle.name].append(f"{_share(refused, events)}; {signs.most_common(1)[0][0]}")
+            return
         if any(one.remedy for one in samples):
             self._remedies(handle, samples)
             return
-        errors = [error for one in samples for error in one.errors]
         proposals = [one.new_columns for one in samples if one.new_columns is not None]
         unfit = {name for one in samples for name in one.unfit}
         names = list(
@@ -214,10 +221,9 @@ class Warnings:
             seen = merged_proposals(handle.events(), *(one.new_columns for one in samples)) or pa.schema([])
             refused = sum(one.refused for one in samples)
             events = sum(one.events for one in samples)
+            which = "them all" if taken == refused else f"{taken:,} of them"
             self._found[handle.name].append(
-                f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead "
-                f"letters; to take {'them all' if taken == refused else f'{taken:,} of them'}, "
-                f"{_declared_as(handle, kinds, seen)}"
+                f"{_share(refused, events)}; to take {which}, {_declared_as(handle, kinds, seen)}"
             )
 
     def _memory(self, name: str, table: LakeTable) -> None:
@@ -245,6 +251,10 @@ class Warnings:
                 "the table exists, but has no position of this pipeline: the run begins at `start`, and "
                 "events that the table already has are written a second time"
             )
+
+
+def _share(refused: int, events: int) -> str:
+    return f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead letters"
 
 
 def _declared_as(handle: TableHandle, kinds: Mapping[str, str], seen: pa.Schema) -> str:
