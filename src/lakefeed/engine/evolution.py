@@ -173,7 +173,8 @@ class Evolution:
             self._start_positions.create(
                 handle, columns, self._start_positions.begin(client, handle), client.marks(), kept
             )
-            self._assignments.refusals.inferred(handle.name, proposal)
+            has_sql = handle.spec is not None and handle.spec.reshapes
+            self._assignments.refusals.inferred(handle.name, proposal, has_sql=has_sql)
             return self._new_columns.tell(handle, proposal)
         if events is not None and len(proposal):
             refuse_new_columns(handle, proposal)

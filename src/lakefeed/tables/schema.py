@@ -13,6 +13,7 @@ from lakefeed.columns.column_types import DEEPEST, JSON, depth, meant, meant_tex
 from lakefeed.errors import Conflict, TableError
 from lakefeed.tables.allow_vectors import set_properties
 from lakefeed.tables.table import LakeTable, commit_properties, only_known
+from lakefeed.text import yaml_mapping
 
 _ALTER_ATTEMPTS = 10
 
@@ -40,7 +41,7 @@ class OtherType(TableError):
             f"pipeline file.\nStop the pipeline, then `lakefeed table replace {quote(location)} --column "
             f"{quote(f'{self.path} {wanted}')} --yes` and `lakefeed dead-letters replay {file} --table "
             f"{table} --yes`.\n"
-            f"Or declare `{self.path}: {have}`."
+            f"Or declare `{yaml_mapping({self.path: have})[1:-1]}`."
         )
 
 
