@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from shlex import quote
@@ -13,6 +14,8 @@ from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import source_of
 from lakefeed.sources.delta.source import DeltaSource
+from lakefeed.sources.files.offset import BEGUN_MARK, FIRST_MARK
+from lakefeed.tables.positions import marks_of
 from lakefeed.tables.write.mode import Reloads, WriteMode
 
 
@@ -23,11 +26,12 @@ def reloads_of(
 
     `span` begins at the position of the table: what it has not read by then has no rows to replace.
     """
-    wanted = []
-    for one in files:
-        former = tuple(offsets for offsets in one.former if offsets[0] < span.start)
-        if former and span.start <= one.start < span.end:
-            wanted.append(replace(one, former=former))
+    begun = _begun(tables, [handle], source)
+    wanted = [
+        replace(one, former=former)
+        for one in files
+        if span.start <= one.start < span.end and (former := _read_before(span, one, begun))
+    ]
     if not wanted:
         return None
     # Where another file had the same path, it does not tell whose rows they are.
@@ -38,14 +42,41 @@ def reloads_of(
     return Reloads(wanted, name, source, span.partition, column, folders, remedy)
 
 
-def unread_former(span: OffsetRange, files: Sequence[Reload]) -> list[tuple[int, int]]:
+def unread_former(
+    tables: Tables, table: str, source: str, span: OffsetRange, files: Sequence[Reload]
+) -> list[tuple[int, int]]:
     """The former offsets of files of a range that a table at the start of the range has not read.
 
     It has no rows of them, but it may have dead letters: from before it was created, or before a crash.
+    Of a route, those that none of its tables has read.
     """
     own = [one for one in files if span.start <= one.start < span.end]
-    ahead = {offsets for one in own for offsets in one.former if offsets[0] >= span.start}
-    return sorted(ahead.union(*(one.unread for one in own)))
+    if not own:
+        return []
+    handles = [handle for handle in tables.handles.values() if handle.id.table == table]
+    begun = _begun(tables, handles, source)
+    unread = {offsets for one in own for offsets in {*one.former} - {*_read_before(span, one, begun)}}
+    return sorted(unread.union(*(one.unread for one in own)))
+
+
+def _begun(tables: Tables, handles: Sequence[TableHandle], source: str) -> tuple[float, float]:
+    """The first offset that one of some tables has read, and the next one of the ledger at that time."""
+    marks = [marks_of(one.table.transactions, tables.pipeline.name, source) for one in handles if one.exists]
+    first, begun = (
+        min((one.get(name, 0) for one in marks), default=math.inf) for name in (FIRST_MARK, BEGUN_MARK)
+    )
+    return first, begun
+
+
+def _read_before(span: OffsetRange, file: Reload, begun: tuple[float, float]) -> tuple[tuple[int, int], ...]:
+    """The former offsets of a file that a table has read that stands at the start of a range.
+
+    None where the file was replaced before the table began: by then, its former content was read no more.
+    """
+    first, ledger = begun
+    if file.start < ledger:
+        return ()
+    return tuple(offsets for offsets in file.former if first <= offsets[0] < span.start)
 
 
 def reload_mode(tables: Tables, handle: TableHandle, reloads: Reloads) -> WriteMode:

@@ -177,7 +177,8 @@ class _FilesReload:
 
     def _add(self, handle: TableHandle, at: int, files: list[Reload]) -> None:
         span = OffsetRange(PARTITION, at, file_start(MOST_NUMBERS))
-        unread = unread_former(span, files) if not handle.id.key else []
+        own = self._tables, handle.id.table, self._name
+        unread = [] if handle.id.key else unread_former(*own, span, files)
         waiting = count_former(self._tables, self._name, handle.id.table, unread)
         if reloads := reloads_of(self._tables, handle, self._name, span, files):
             reload_mode(self._tables, handle, reloads).check(handle.table.shape, handle.path)

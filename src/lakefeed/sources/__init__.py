@@ -220,6 +220,14 @@ class SourceClient(ABC):
         """What of these ranges replaces rows that were read before. Called when a batch is planned."""
         return []
 
+    def begun(self, start: Offsets, marks: Mapping[str, int]) -> dict[str, int]:
+        """Marks that say how a table began, where nothing before `start` is in it; else none.
+
+        Called for a table that is created, and when a batch is committed that begins at `start`. `marks` are
+        those that the table holds.
+        """
+        return {}
+
     def confirm(self) -> None:  # noqa: B027
         """Raise SourceError unless offsets still stand for what they stood for when the marks were taken.
 

@@ -740,3 +740,72 @@ def test_table_whose_mode_cannot_replace_rows_is_made_anew_by_the_command_that_i
     own = [("right", 10)] if "history" in mode else []
     assert sorted((row["v"], row["at"]) for row in rows) == [("b", 20), *own, ("wrong", 20)]
     assert_proved(landing)
+
+
+BEGINS = [
+    "mode: history, keys: id, sequence_by: at",
+    "mode: deduplicate, keys: id",
+    "mode: upsert, keys: id",
+    "expect: {known: id > 0}",
+]
+
+
+def three_files(tmp_path: Path, options: str, table: str) -> Landing:
+    """Three files, each a batch of its own, with a dead letter each."""
+    landing = Landing(tmp_path, f"format: json, max_files: 1, {options}", table)
+    landing.run()
+    for at, name in enumerate("abc"):
+        landing.put(f"{name}.json", changes(**{name: (at + 1, 10)}) + "refused\n", 1000 + at)
+    landing.run()
+    return landing
+
+
+@pytest.mark.parametrize("table", BEGINS)
+def test_table_that_is_made_anew_after_a_correction_takes_it_as_any_file(tmp_path: Path, table: str) -> None:
+    """It has read nothing of the former content, however many batches lie between the two."""
+    landing = three_files(
+        tmp_path, "on_change: reload", f"schema: {{id: long, v: string, at: long}}, {table}"
+    )
+    shutil.rmtree(tmp_path / "rows")
+    landing.put("a.json", changes(right=(1, 10)) + "refused as well\n", 3000)
+
+    landing.run()
+
+    assert now(landing) == ["b2", "c3", "right1"]
+    assert sorted(one["payload"] for one in landing.letters()) == [b"refused", b"refused", b"refused as well"]
+    assert_proved(landing)
+
+
+@pytest.mark.parametrize("table", BEGINS)
+def test_table_that_began_behind_a_file_takes_its_correction_as_any_file(tmp_path: Path, table: str) -> None:
+    landing = three_files(tmp_path, "start: new", NAMED)
+    own = f"late: {{path: late, from: drops, schema: {{id: long, v: string, at: long}}, {table}}}"
+    text = landing.file.read_text()
+    landing.file.write_text(text.replace("}}\nflush", f"}}, {own}}}\nflush"))
+    landing.run()
+    landing.put("d.json", changes(d=(4, 10)), 2500)
+    landing.run()
+    landing.put("a.json", changes(right=(1, 10)), 3000)
+    ask(landing, "a.json")
+
+    landing.run()
+
+    late = DeltaTable(tmp_path / "late").to_pyarrow_table()
+    assert sorted(late["v"].to_pylist()) == ["d", "right"]
+    assert_proved(landing)
+
+
+def test_tables_of_a_route_that_came_later_have_no_rows_of_earlier_files(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "format: json, max_files: 1", f"{PLAIN}, route: 'lake/{{v}}'")
+    landing.file.write_text(landing.file.read_text().replace("path: rows, ", ""))
+    landing.put("a.json", lines(x=1), 1000)
+    landing.put("b.json", lines(y=2), 2000)
+    landing.run()
+    landing.put("a.json", lines(x=3), 3000)
+    ask(landing, "a.json")
+
+    landing.run()
+
+    found = [DeltaTable(tmp_path / "lake" / v).to_pyarrow_table()["id"].to_pylist() for v in "xy"]
+    assert found == [[3], [2]]
+    assert_proved(landing)
