@@ -174,6 +174,13 @@ class SourceClient(ABC):
         """
         return dict.fromkeys(position, 0)
 
+    def unread_again(self, position: Offsets, ends: Offsets) -> int:
+        """How many files between were read and are read no more, nor others in place of them.
+
+        None of a source that has no files, or that raises DataLoss for what it has lost.
+        """
+        return 0
+
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Where the next batch ends, given that something waits: beyond the position, up to `ends`.
 

@@ -203,6 +203,10 @@ class FilesClient(SourceClient):
         """Those of files that `after` had taken away by then, or that had another content."""
         return {name: self._waiting.missed(at, ends[name], made * 1000) for name, at in position.items()}
 
+    def unread_again(self, position: Offsets, ends: Offsets) -> int:
+        """Files whose path was forgotten, or has another content that was not read in their place."""
+        return sum(self._waiting.lost(at, ends[name]) for name, at in position.items())
+
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Behind as many whole files as fit, and one at least."""
         if self._unexamined is not None:

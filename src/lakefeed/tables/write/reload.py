@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.errors import TableError
+from lakefeed.errors import RowsNotReplaced
 from lakefeed.events import Reload
 from lakefeed.files import WrittenFile
 from lakefeed.files.parquet import FileTarget, write_files
@@ -132,9 +132,9 @@ def _refuse_moved(
             for folder in reloads.folders:
                 others = others.filter(pc.invert(pc.starts_with(others, folder.rstrip("/") + "/")))
             if len(others):
-                raise TableError(
+                raise reloads.refused(
                     f"table {table.name}: no row is of {one.stream}, but rows of {others[0]} may be, from "
-                    f"before it was moved, so they cannot be replaced.\n{reloads.remedy}"
+                    "before it was moved, so they cannot be replaced"
                 )
 
 
@@ -198,14 +198,13 @@ def _replays(info: Mapping[str, Any], reloads: Reloads, spans: Collection[tuple[
     return any(start <= offset < end for offset in offsets for start, end in spans)
 
 
-def _not_told(table: LakeTable, reloads: Reloads) -> TableError:
-    if any(one.is_name_reused for one in reloads.files):
-        why, remedy = ": an earlier file had the same path, or may have had it", reloads.remedy
-    else:
-        why, remedy = "", f"Add `metadata: {{_topic: _file}}` to the table. {reloads.remedy}"
-    return TableError(
+def _not_told(table: LakeTable, reloads: Reloads) -> RowsNotReplaced:
+    is_reused = any(one.is_name_reused for one in reloads.files)
+    by_path = "an earlier file had the same path, or may have had it"
+    why = by_path if is_reused else "no column has the path for all of them (`metadata: {_topic: _file}`)"
+    return reloads.refused(
         f"table {table.name}: nothing tells which of its rows are of {reloads.streams}, so they cannot be "
-        f"replaced{why}.\n{remedy}"
+        f"replaced: {why}"
     )
 
 
