@@ -53,8 +53,7 @@ from lakefeed.tables.write.mode import Change
 
 _MOST_LETTERS = 5_000
 _MOST_BYTES = 32 * 2**20
-_MOST_GROUPS = 100
-"""What a commit sends at most. A condition over more groups than these takes delta-rs long."""
+"""What a commit sends at most."""
 
 _ATTEMPTS = 5
 
@@ -406,29 +405,23 @@ class _Portion:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size: int = 0
-    tasks: set[tuple[Any, ...]] = field(default_factory=set)
 
     def is_full_with(self, rows: pa.RecordBatch) -> bool:
         """Whether these would be too many."""
         if not self.rows:
             return False
-        groups = self.tasks | {one[:-1] for one in identities(rows)}
-        return (
-            self.rows + rows.num_rows > _MOST_LETTERS
-            or self.size + rows.nbytes > _MOST_BYTES
-            or len(groups) > _MOST_GROUPS
-        )
+        size: int = self.size + rows.nbytes
+        return self.rows + rows.num_rows > _MOST_LETTERS or size > _MOST_BYTES
 
     def add(self, rows: pa.RecordBatch) -> None:
         self.batches.append(rows)
         self.rows += rows.num_rows
         self.size += rows.nbytes
-        self.tasks |= {one[:-1] for one in identities(rows)}
 
     def take(self) -> pa.RecordBatch:
         """All of them; the portion is empty again."""
         table = pa.Table.from_batches(self.batches).cast(DEAD_LETTER_SCHEMA).combine_chunks()
-        self.batches, self.rows, self.size, self.tasks = [], 0, 0, set()
+        self.batches, self.rows, self.size = [], 0, 0
         return table.to_batches()[0]
 
 

@@ -209,8 +209,8 @@ class WaitingFiles:
         now = _newest(part, rows)
         is_read = pc.is_in(now["state"], value_set=pa.array((WAITING, READ)))
         is_replaced = pc.and_(pc.equal(part["state"], REPLACED), is_read)
-        replaced: int = pc.sum(is_replaced).as_py() or 0
-        return part.num_rows - replaced
+        lost: int = part.num_rows - (pc.sum(is_replaced).as_py() or 0)
+        return lost
 
     @property
     def _known(self) -> KnownFiles:
