@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from lakefeed.columns.column_types import meant, stored
+from lakefeed.columns.names import clean_column_name, cleaned_in_lower_case, kept_name
 from lakefeed.columns.naming import Naming
 from lakefeed.formats import Rules
 from lakefeed.handles.modes import interval_fields
@@ -118,9 +119,10 @@ class TableColumns:
             *spec.cluster_by,
         ]
         wanted = {name.lower(): name for name in reversed(named)}
-        cleans, lower, taken = spec.names != "strict", spec.names == "lower", self._taken()
+        cleans, taken = spec.names != "strict", self._taken()
         folds = cleans and not self.has_exact_names
-        return Naming(cleans, folds, lower, spec.rename, wanted, taken).columns(proposal, known)
+        cleaned = {"lower": cleaned_in_lower_case, "keep": kept_name}.get(spec.names, clean_column_name)
+        return Naming(cleans, folds, cleaned, spec.rename, wanted, taken).columns(proposal, known)
 
     @property
     def rescues(self) -> bool:

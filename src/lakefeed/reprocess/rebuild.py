@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from lakefeed.columns.staged import FOLDER
@@ -32,6 +33,7 @@ from lakefeed.sources import source_of
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.shaped import shaped_by
+from lakefeed.tables.file_rows import named_partition
 from lakefeed.tables.log.data_file import DataFile, row_count
 from lakefeed.tables.log.entry import LOG
 from lakefeed.tables.log.listing import listing
@@ -132,7 +134,7 @@ class _Rebuild:
         letters = self._tables.dead_letters.look()
         transactions = self._transactions(staging, letters)
         stored = verified.snapshot.files.values()
-        files, rows = [_adopted(self._folder, file) for file in stored], row_count(stored)
+        files, rows = [_adopted(self._folder, file, staging.schema) for file in stored], row_count(stored)
         self._copy_tombstones(staging)
         info = {
             "pipeline": self._pipeline.name,
@@ -340,9 +342,9 @@ def _handle(tables: Tables, table: str) -> TableHandle:
     return tables.handles[table]
 
 
-def _adopted(folder: str, file: DataFile) -> WrittenFile:
-    """A file of the staging table as one of the table."""
-    partition = dict(file.partition)
+def _adopted(folder: str, file: DataFile, columns: pa.Schema) -> WrittenFile:
+    """A file of the staging table, which has these columns, as one of the table."""
+    partition = dict(named_partition(file.partition, columns))
     return WrittenFile(f"{folder}/{file.path}", file.size, partition, file.stats or "{}", file.rows or 0)
 
 

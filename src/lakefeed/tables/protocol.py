@@ -36,15 +36,16 @@ _ONLY_IN_THE_LOG = {
 
 # Tested against tables that Spark wrote: what is named here keeps its content and its promises.
 _KEPT: dict[str, frozenset[str]] = {
-    "compact": _PLAIN,
-    "cluster": _PLAIN,
-    "delete": _PLAIN,
-    "replace": _PLAIN,
+    "compact": _WITH_MAPPING,
+    "cluster": _WITH_MAPPING,
+    "delete": _WITH_MAPPING,
+    "replace": _WITH_MAPPING,
     "restore": _WITH_MAPPING,
     "properties": _WITH_MAPPING,
     "vacuum": _WITH_MAPPING,
     "layout": _PLAIN - {"generatedColumns"},
-    "changes": _PLAIN | _ONLY_IN_THE_LOG,
+    "widen": _WITH_MAPPING - {"generatedColumns"},
+    "changes": _WITH_MAPPING | _ONLY_IN_THE_LOG,
     "checkpoint": _WITH_MAPPING | _ONLY_IN_THE_LOG,
 }
 
@@ -103,9 +104,12 @@ def refuse_append_only(table: LakeTable, operation: str) -> None:
 
 
 def _command(operation: str) -> str:
-    return {"compact": "optimize", "cluster": "optimize --z-order", "layout": "replace --partition-by"}.get(
-        operation, operation
-    )
+    return {
+        "compact": "optimize",
+        "cluster": "optimize --z-order",
+        "layout": "replace --partition-by",
+        "widen": "replace --column",
+    }.get(operation, operation)
 
 
 def _in_use(delta: DeltaTable, sign: str) -> bool:

@@ -10,8 +10,9 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 
 from lakefeed.columns.column_types import DEEPEST, JSON, depth, meant, meant_text, type_text
+from lakefeed.columns.mapping import unmapped
 from lakefeed.errors import Conflict, TableError
-from lakefeed.tables.allow_vectors import set_properties
+from lakefeed.tables.allow_vectors import add_mapped_columns, set_properties
 from lakefeed.tables.table import LakeTable, commit_properties, only_known
 
 _ALTER_ATTEMPTS = 10
@@ -142,7 +143,11 @@ def add_columns(table: LakeTable, columns: list[pa.Field], commit_info: Mapping[
                 f"table {table.name}: the new column {column.name} is nested {levels} levels deep, readers "
                 f"support {DEEPEST}.\nName it in `drop`, or choose another rule in `evolve`."
             )
-    fields: list[Field] = list(Schema.from_arrow(pa.schema([_nullable(column) for column in columns])).fields)
+    added = Schema.from_arrow(unmapped(pa.schema([_nullable(column) for column in columns])))
+    if table.shape.is_mapped:
+        # delta-rs gives no ids.
+        return add_mapped_columns(table, added.to_json(), commit_info)
+    fields: list[Field] = list(added.fields)
 
     def alter(delta: DeltaTable) -> None:
         delta.alter.add_columns(fields, commit_properties=commit_properties({}, commit_info))
@@ -167,7 +172,7 @@ def keep_properties(table: LakeTable, wanted: Mapping[str, str], commit_info: Ma
 
 
 def _set_properties(table: LakeTable, changed: dict[str, str], commit_info: Mapping[str, object]) -> bool:
-    if table.has_vectors:
+    if table.shape.reader > 2:
         # delta-rs would add features to such a table that nobody asked for.
         return set_properties(table, changed, commit_info) is not None
 

@@ -17,7 +17,7 @@ from lakefeed.engine.batch.manifest import added
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, Outstanding, lowest
-from lakefeed.handles.change_advice import change_warnings, route_warning, vectors_warning
+from lakefeed.handles.change_advice import change_warnings, mapping_warning, route_warning, vectors_warning
 from lakefeed.handles.growth import refuse_changed_types, refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
@@ -161,6 +161,7 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
             for text in change_warnings(handle, table, interval, in_order=in_order):
                 warnings.add(name, text)
             warnings.add(name, vectors_warning(handle))
+            warnings.add(name, mapping_warning(handle))
             warnings.add(name, route_warning(handle))
     skipped: dict[str, dict[str, str]] = {}
     with asking(pipeline) as asked:
