@@ -461,7 +461,8 @@ class TableHandle(TableColumns):
             return missing_columns(table.schema, wanted)
         except OtherType as error:
             declared = self.spec.declared if self.spec else None
-            raise error.with_remedy(self.name, self.path, declared, self.file) from error
+            mapped = table.shape.is_mapped
+            raise error.with_remedy(self.name, self.path, declared, self.file, is_mapped=mapped) from error
         except TableError as error:
             raise TableError(f"table {self.name}: {self.path}: {error}") from error
 

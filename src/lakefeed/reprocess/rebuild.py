@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from lakefeed.columns.mapping import HIGHEST_ID, MODE
 from lakefeed.columns.staged import FOLDER
 from lakefeed.dead_letters.reconcile import reconcile
 from lakefeed.engine.faultpoints import passing
@@ -31,6 +32,7 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reprocess.readable_again import refuse_unreadable_again, strict
 from lakefeed.sources import source_of
 from lakefeed.stores import store_errors
+from lakefeed.tables.column_mapping import highest_id
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.shaped import shaped_by
 from lakefeed.tables.file_rows import named_partition
@@ -271,11 +273,12 @@ class _Rebuild:
     def _becomes(self, staging: LakeTable) -> Any:
         """The shape of the staging table. Raises TableError where the protocol of the table lacks a part."""
         new, old = staging.shape, self._table.shape
-        mapping = "delta.columnMapping.mode"
-        if new.properties.get(mapping, "none") != old.properties.get(mapping, "none"):
+        modes = [one.properties.get(MODE, "none") for one in (old, new)]
+        if len({*modes}) > 1:
             raise TableError(
-                f"table {self._table_name}: {mapping} of the table is not what the file says, so nothing was "
-                f"replaced.\nAdd it to `properties`, and run the command again."
+                f"table {self._table_name}: {MODE} of the table is {modes[0]!r}, and {modes[1]!r} by the "
+                "file, so nothing was replaced.\n"
+                "Give a table with 'name' the option `names: keep`; for any other, choose another path."
             )
         lacking = sorted(new.features - old.features)
         if lacking or new.reader > old.reader or new.writer > old.writer:
@@ -285,6 +288,10 @@ class _Rebuild:
                 f"nothing was replaced.\nInstead: lakefeed table drop {self._handle.path} --yes, then run "
                 "the pipeline."
             )
+        if new.is_mapped:
+            # It never falls, whatever ids the new columns have.
+            highest = max(highest_id(new.properties), highest_id(old.properties))
+            new = replace(new, properties={**new.properties, HIGHEST_ID: str(highest)})
         return new
 
     def _transactions(self, staging: LakeTable, letters: LakeTable | None) -> dict[str, int]:

@@ -57,6 +57,7 @@ _OF_WRITER_VERSION = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
+_REBUILT = "\nA table of a pipeline: change `partition_by` or `schema` in its file, then `lakefeed rebuild`."
 _IN_USE = {
     "columnMapping": "delta.columnMapping.mode",
     "generatedColumns": "delta.generationExpression",
@@ -90,6 +91,7 @@ def refuse_unkept(table: LakeTable, operation: str) -> None:
         raise TableError(
             f"{table.path}: the table uses {listed(unkept)}, which `table {_command(operation)}` "
             "cannot keep.\nUse the engine that set the feature, such as Spark, or drop the feature there."
+            + (_REBUILT if operation == "layout" and unkept == ["columnMapping"] else "")
         )
 
 

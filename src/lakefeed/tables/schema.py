@@ -29,13 +29,22 @@ class OtherType(TableError):
         self.path = path
         self.have = have
 
-    def with_remedy(self, table: str, location: str, declared: pa.Schema | None, file: str) -> TableError:
+    def with_remedy(
+        self, table: str, location: str, declared: pa.Schema | None, file: str, *, is_mapped: bool
+    ) -> TableError:
         """The same with what to run so that the table has the declared type, where that can be done."""
         new = declared.field(self.path).type if declared and self.path in declared.names else None
         # What has fields or elements becomes JSON text, and nothing else.
         if new is None or (pa.types.is_nested(self.have) and new not in (JSON, pa.string())):
             return TableError(f"table {table}: {location}: {self}")
         wanted, have = type_text(new), type_text(self.have)
+        if is_mapped:
+            # delta-rs writes such a table only in the types that it has.
+            return TableError(
+                f"table {table}: {location}: column {self.path} is {have} in the table and {wanted} in the "
+                f"pipeline file.\nStop the pipeline, then `lakefeed rebuild {file} --table {table} --yes`.\n"
+                f"Or declare `{self.path}: {have}`."
+            )
         return TableError(
             f"table {table}: {location}: column {self.path} is {have} in the table and {wanted} in the "
             f"pipeline file.\nStop the pipeline, then `lakefeed table replace {quote(location)} --column "
