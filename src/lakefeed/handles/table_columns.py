@@ -39,6 +39,8 @@ class TableColumns:
         self._learned = pa.schema([])
         self.has_exact_names = False
         """Whether a source says what the columns of each stream are: no event spells them in another way."""
+        self.original_names: Mapping[str, str] = {}
+        """The names that columns have in the source, by those in events, for a table that keeps names."""
         self.converts: set[str] = set()
         """Columns whose type has followed their stream: changes from before that have the old one."""
 
@@ -121,8 +123,11 @@ class TableColumns:
         wanted = {name.lower(): name for name in reversed(named)}
         cleans, taken = spec.names != "strict", self._taken()
         folds = cleans and not self.has_exact_names
-        cleaned = {"lower": cleaned_in_lower_case, "keep": kept_name}.get(spec.names, clean_column_name)
+        cleaned = {"lower": cleaned_in_lower_case, "keep": self._kept_name}.get(spec.names, clean_column_name)
         return Naming(cleans, folds, cleaned, spec.rename, wanted, taken).columns(proposal, known)
+
+    def _kept_name(self, name: str) -> str:
+        return self.original_names.get(name, kept_name(name))
 
     @property
     def rescues(self) -> bool:

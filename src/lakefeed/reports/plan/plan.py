@@ -14,6 +14,7 @@ from lakefeed.columns.naming import cleaned_names
 from lakefeed.columns.widening import merge_fields, merged_proposals
 from lakefeed.dead_letters.pending import foreseen
 from lakefeed.engine.batch.manifest import added
+from lakefeed.engine.new_columns import learn_original_names
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, Outstanding, lowest
@@ -239,6 +240,7 @@ def _ask(
                     payloads = read_sample(spec, client, starts[name], ends)
                     warnings.look_at_records(source, spec, payloads, fed)
                 refuse_lost_columns(tables, source, client, handles[name], payloads, starts[name])
+                learn_original_names(handles[name], client)
                 parted = by_table(tables, handles[name], payloads)
                 if not parted and (payloads or not found.held[name] or name not in tables.routes):
                     sample = take_sample(handles[name], spec, payloads, starts[name])
@@ -249,6 +251,7 @@ def _ask(
                 for one, events in parted:
                     plans[name].action = ROUTE
                     handles.setdefault(one.name, one)
+                    learn_original_names(one, client)
                     with _refusing(plans.setdefault(one.name, PlannedTable(one.name, one.path))):
                         samples.setdefault(one.name, []).append(
                             take_sample(one, spec, events, starts.get(one.name))
