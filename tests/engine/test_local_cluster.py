@@ -38,6 +38,7 @@ flush: {{rows: 150000}}
     code, _, said = run("run", str(file), "--once", "--master", "local-cluster[2,1,1024]", timeout=240)
 
     assert code == 0, said
+    assert "2 cores on 2 executors" in said
     letters = dead_letters(folder / "shop_dead_letters")
     dead = [letter["offset"] * PARTITIONS + letter["partition"] for letter in letters]
     assert len(dead) == ROWS // 1000

@@ -220,7 +220,7 @@ def test_rows_and_dead_letters_add_up_over_batches_and_runs(tmp_path: Path) -> N
     assert sum(commit_info["rows"] for commit_info in accounts) == 5700
     assert sum(values[2] for values in ranges) == 6000
     assert sum(values[3] for values in ranges) == 300
-    told = [count for one in shop.accounts(shop.letters) for count in one.get("letters", {}).values()]
+    told = [count for one in shop.accounts(shop.letters) for count in one.get("dead_letters", {}).values()]
     assert sum(count[2] for count in told) == 300
     for before, after in pairwise(accounts):
         for name in before["ranges"].keys() & after["ranges"].keys():

@@ -139,7 +139,7 @@ def test_dead_letters_in_the_form_of_kafka_delta_ingest(
     ]
     found = verify(pipeline, deep=True)
     assert found.sound, [str(one) for one in found.dead_letters.findings]
-    kinds = {(one.code, one.letters) for one in summaries(Tables(pipeline), DeadLetterFilter())}
+    kinds = {(one.code, one.dead_letters) for one in summaries(Tables(pipeline), DeadLetterFilter())}
     assert kinds == {("bad_transform", 3), ("bad_json", 1)}
 
 

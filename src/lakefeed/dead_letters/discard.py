@@ -24,7 +24,7 @@ _COLUMNS = ["table", "source", "topic", "partition", "offset", "dead_at"]
 class Discard:
     """How many letters were discarded, or would be, and how many must wait for the next run."""
 
-    letters: int = 0
+    dead_letters: int = 0
     waiting: int = 0
     version: int | None = None
 
@@ -67,7 +67,7 @@ def discard(
     given_up = {} if dry_run else _reconcile(tables, opened, wanted)
     for _ in range(_ATTEMPTS):
         found, ahead = _count(tables, wanted, opened)
-        if dry_run or not found.letters:
+        if dry_run or not found.dead_letters:
             return found
         condition = wanted.sql(pipeline.name)
         if ahead:
@@ -75,11 +75,11 @@ def discard(
         commit_info = {
             "pipeline": pipeline.name,
             "kind": "discard",
-            "letters": found.letters,
+            "dead_letters": found.dead_letters,
             "who": who,
             "reason": reason,
         }
-        if remove(tables.dead_letters.table, condition, commit_info, given_up, found.letters):
+        if remove(tables.dead_letters.table, condition, commit_info, given_up, found.dead_letters):
             return replace(found, version=tables.dead_letters.table.version)
         tables.dead_letters.table.refresh()
     raise StoreUnavailable(
@@ -118,7 +118,7 @@ def _count(
                 found.waiting += 1
                 ahead.add(Ahead(row["table"], row["source"], row["topic"], row["partition"], border, past))
             else:
-                found.letters += 1
+                found.dead_letters += 1
     return found, ahead
 
 

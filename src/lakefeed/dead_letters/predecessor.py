@@ -172,7 +172,7 @@ def remove_outdated(
                 "source": source,
                 "table": table,
                 "kind": "outdated",
-                "letters": count,
+                "dead_letters": count,
             }
             if remove(dead_letters.table, condition, commit_info, decision.numbers, count):
                 return found

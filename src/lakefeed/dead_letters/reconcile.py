@@ -142,7 +142,7 @@ def remove_former(tables: Tables, source: str, table: str, former: Sequence[tupl
             return 0
         for _ in range(_ATTEMPTS):
             count = count_former(tables, source, table, former)
-            commit_info = {"pipeline": name, "table": table, "kind": "reloaded", "letters": count}
+            commit_info = {"pipeline": name, "table": table, "kind": "reloaded", "dead_letters": count}
             if not count or remove(dead_letters, _condition(tables, table, spans), commit_info, {}, count):
                 return count
             dead_letters.refresh()
@@ -201,7 +201,7 @@ def unreconciled(tables: Tables, handle: TableHandle) -> frozenset[Identity]:
     if former := former_offsets(order):
         batches = _of_offsets(tables, handle.id.table, former)
         return frozenset(one for batch in batches for one in identities(batch))
-    return frozenset(members(from_commit_info(order["letters"])) if order["kind"] == "replay" else ())
+    return frozenset(members(from_commit_info(order["dead_letters"])) if order["kind"] == "replay" else ())
 
 
 def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordered: int) -> bool:
@@ -216,12 +216,12 @@ def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordere
         return _return(tables, dead_letters, order, commit_info, {key: ordered})
     if former := former_offsets(order):
         there = sum(batch.num_rows for batch in _of_offsets(tables, handle.id.table, former))
-        commit_info |= {"kind": "reloaded", "letters": there}
+        commit_info |= {"kind": "reloaded", "dead_letters": there}
         condition = _condition(tables, handle.id.table, former)
         return remove(dead_letters, condition, commit_info, {key: ordered}, there)
-    groups = from_commit_info(order["letters"])
+    groups = from_commit_info(order["dead_letters"])
     there = _count(tables, handle.id.table, groups)
-    commit_info |= {"kind": "replayed", "letters": there}
+    commit_info |= {"kind": "replayed", "dead_letters": there}
     condition = _condition(tables, handle.id.table, groups)
     return remove(dead_letters, condition, commit_info, {key: ordered}, there)
 
@@ -274,10 +274,10 @@ def _return(
 ) -> bool:
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
     form, store = form_of(tables), tables.dead_letters.store
-    gone = _gone(tables, commit_info["table"], order.get("letters", ()))
+    gone = _gone(tables, commit_info["table"], order.get("dead_letters", ()))
     rows = (pa.Table.from_batches([in_form(form, batch)]) for batch in gone)
     files = write_files(store, dead_letter_target(form, sync=tables.dead_letters.sync), rows)
-    told = commit_info | {"kind": "returned", "letters": sum(file.rows for file in files)}
+    told = commit_info | {"kind": "returned", "dead_letters": sum(file.rows for file in files)}
     expected = {name: dead_letters.transactions.get(name) for name in transactions}
     return _append(dead_letters, Change(files, transactions, expected, told))
 
@@ -302,7 +302,7 @@ def _replace_all(
         conditions.append(f"({own.sql(pipeline)})")
         gone += sum(batch.num_rows for batch in read_dead_letters(tables, own, ["offset"]))
     if gone:
-        told = {**about, "kind": "discard", "letters": gone, "reason": "the table was rebuilt"}
+        told = {**about, "kind": "discard", "dead_letters": gone, "reason": "the table was rebuilt"}
         if not remove(dead_letters, " OR ".join(conditions), told, {}, gone):
             return False
     staged = staged_dead_letters(tables, order["dead_letters"], handle)
@@ -315,7 +315,7 @@ def _replace_all(
     rows = (pa.Table.from_batches([in_form(form, one)]) for one in read_dead_letters(staged, wanted))
     target = dead_letter_target(form, sync=tables.dead_letters.sync)
     files = write_files(tables.dead_letters.store, target, rows)
-    told = {**about, "kind": "returned", "letters": sum(file.rows for file in files)}
+    told = {**about, "kind": "returned", "dead_letters": sum(file.rows for file in files)}
     expected = {name: dead_letters.transactions.get(name) for name in transactions}
     return _append(dead_letters, Change(files, transactions, expected, told))
 
@@ -330,7 +330,7 @@ def _gone(tables: Tables, table: str, parts: Iterable[Mapping[str, Any]]) -> Ite
     """Letters as an older version of their table has them, and the newest does not; each once."""
     there = {one for batch in _identified(tables, table, None) for one in identities(batch)}
     for part in parts:
-        wanted = set(members(from_commit_info(part["letters"]))) - there
+        wanted = set(members(from_commit_info(part["dead_letters"]))) - there
         there |= wanted
         for batch in _identified(tables, table, part["version"]):
             yield batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))

@@ -279,7 +279,7 @@ def _dead_letters_present(
             if chain.dead_lettered and (known is None or known < chain.dead_lettered[0]):
                 start, end = chain.dead_lettered
                 text = f"{chain.partition}: the dead letters of {chain.range_words(start, end)} are missing"
-                found.append(Finding("letters", text, proof.version, chain.partition, start, end))
+                found.append(Finding("dead_letters", text, proof.version, chain.partition, start, end))
     ordered = proof.snapshot.transactions.get(replay_id(pipeline.name), 0)
     settled = held.get(replay_id(pipeline.name, handle.name), 0)
     if dead_letters and ordered > settled:
@@ -429,7 +429,7 @@ def _repeated_dead_letters(
             f"{counted(repeated.events, 'dead letter')} of table {table} there {often}, the first is "
             f"{source}/{_shown((topic, number))} at {repeated.first}"
         )
-        found.append(Finding("letters", text, version, None, repeated.first, repeated.last + 1))
+        found.append(Finding("dead_letters", text, version, None, repeated.first, repeated.last + 1))
     return found
 
 
@@ -481,7 +481,7 @@ def _count_dead_letters(
                     f"{counts[partition]:,} in the dead letters"
                 )
                 first, end = chain.first, chain.next
-                found.append(Finding("letters", text, proof.version, chain.partition, first, end))
+                found.append(Finding("dead_letters", text, proof.version, chain.partition, first, end))
     return found
 
 
