@@ -318,6 +318,10 @@ class SourceClient(ABC):
         """The columns of events by stream, where the source knows them before it is read."""
         return {}
 
+    def original_names(self, takes: Callable[[str], bool]) -> Mapping[str, str]:
+        """The names that columns have in the source, by those in events, where a Delta table needs others."""
+        return {}
+
     def left_out(self) -> dict[str, Finding]:
         """The streams that the file means and that are not read, with the reason.
 
