@@ -43,7 +43,7 @@ class RemovalMode:
         refuse_append_only(shape, path, "rows are to leave", "another table")
 
     def entry(self, table: LakeTable, change: Change) -> NewEntry:
-        """The change, without these rows; their number is `letters` in the commit info."""
+        """The change, without these rows; their number is `dead_letters` in the commit info."""
         self.check(table.shape, table.path)
         edits = self._find(table)
         self.count = sum(len(edit.gone) for edit in edits)
