@@ -82,7 +82,14 @@ class WatchedRun:
         self.tell = all_of(self.state.watch, self.metrics.watch)
 
     def commit(self, table: str, source: str, rows: int = 100, **more: Any) -> None:
-        told = {"version": 1, "files": 1, "size": 4000, "letters": 0, "seconds": 0.02, "retries": 0} | more
+        told = {
+            "version": 1,
+            "files": 1,
+            "size": 4000,
+            "dead_letters": 0,
+            "seconds": 0.02,
+            "retries": 0,
+        } | more
         self.tell(Committed(table=table, source=source, rows=rows, **told))
 
     def letters(

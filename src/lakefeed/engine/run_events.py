@@ -118,7 +118,7 @@ class Committed:
     rows: int
     files: int
     size: int
-    letters: int
+    dead_letters: int
     """Records of its ranges that the table has refused, without those that were dead letters already."""
     seconds: float
     retries: int

@@ -239,7 +239,7 @@ def _without_numbers(text: str) -> str:
 
 
 def _commit_line(event: Committed) -> str:
-    letters = f", {counted(event.letters, 'new dead letter')}" if event.letters else ""
+    letters = f", {counted(event.dead_letters, 'new dead letter')}" if event.dead_letters else ""
     letters += f", {event.filtered:,} left out" if event.filtered else ""
     retries = f", {counted(event.retries, 'retry', 'retries')}" if event.retries else ""
     wrote = f"{counted(event.rows, 'row')} in {counted(event.files, 'file')}, {readable_size(event.size)}"
@@ -250,7 +250,9 @@ def _commit_line(event: Committed) -> str:
 
 
 def _has_something(event: Committed) -> bool:
-    return bool(event.rows or event.files or event.letters or event.filtered or event.stale or event.replaces)
+    return bool(
+        event.rows or event.files or event.dead_letters or event.filtered or event.stale or event.replaces
+    )
 
 
 def _stopped(kind: str, name: str, text: str) -> str:

@@ -99,7 +99,7 @@ def test_a_batch_tells_its_commits_its_dead_letters_and_how_far_each_table_is(tm
 
     letters, events = flowing.ears.of(Committed)
     assert (letters.table, letters.rows) == ("dead letters", 10)
-    assert (events.table, events.source, events.rows, events.letters) == ("events", "clicks", 90, 10)
+    assert (events.table, events.source, events.rows, events.dead_letters) == ("events", "clicks", 90, 10)
     assert (events.files, events.small_files) == (1, 1)
     (told,) = flowing.ears.of(DeadLettersWritten)
     assert (told.table, told.source, dict(told.counts)) == ("events", "clicks", {("decode", "bad_json"): 10})
