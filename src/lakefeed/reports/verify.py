@@ -20,6 +20,7 @@ from lakefeed.reports.source_rows import compare_with_sources
 from lakefeed.reports.status import backwards_texts
 from lakefeed.sources import source_of
 from lakefeed.sources.subscription import is_by_stream
+from lakefeed.tables.data_files import named_files
 from lakefeed.tables.log.entry import Cleaned
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id, read_by_query, replay_id
@@ -318,7 +319,10 @@ def _look_deep(
     copies: list[ReadTwice],
 ) -> None:
     verified.findings += _keys_once(handle, proof)
-    found = scan(handle.store, proof.present, OF_ROWS)
+    table = handle.look()
+    found = scan(
+        handle.store, proof.present, OF_ROWS.stored(table.shape.physical_names) if table else OF_ROWS
+    )
     for file in proof.present:
         length = found.lengths[file.path]
         if file.rows is not None and length != file.rows:
@@ -368,10 +372,11 @@ def _keys_once(handle: TableHandle, proof: VerifiedLog) -> list[Finding]:
     if not keys:
         # Events bring them, and none has come yet.
         return []
+    present = named_files(table, proof.present)
     if spec.mode == "history":
-        problems = interval_problems(table, proof.present, replace(history_rules(spec), keys=keys))
+        problems = interval_problems(table, present, replace(history_rules(spec), keys=keys))
         return [Finding("duplicate", text, proof.version) for text in problems]
-    surplus, example = repeated_keys(table, proof.present, keys)
+    surplus, example = repeated_keys(table, present, keys)
     if not surplus:
         return []
     text = f"{counted(surplus, 'row')} whose key another row has, such as {example}"

@@ -392,8 +392,9 @@ def test_full_journal_is_503_until_tables_have_caught_up(tmp_path: Path) -> None
 
 
 def test_wait_for_the_table_is_201_or_504_and_durable_in_both(tmp_path: Path) -> None:
-    with received(tmp_path, "wait_timeout: 2s") as api, ThreadPoolExecutor(1) as pool:
+    with received(tmp_path, "wait_timeout: 500ms") as api:
         late = post(api, "/orders?wait=table", b"{}")
+    with received(tmp_path) as api, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(post, api, "/orders?wait=table", b"{}")
         wait_until(lambda: len(api.waiters._waiting) == 1, 120, lambda: "it does not wait")
         api.waiters.reach("orders", {"orders": 2})
