@@ -214,7 +214,7 @@ def _calling(on_commit: Callable[[Commit], None]) -> Watcher:
                     rows=event.rows,
                     files=event.files,
                     bytes=event.size,
-                    dead_letters=event.letters,
+                    dead_letters=event.dead_letters,
                     seconds=event.seconds,
                 )
             )

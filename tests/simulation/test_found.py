@@ -21,3 +21,22 @@ def test_run_that_reconciles_dead_letters_during_a_rewind_does_not_fail_the_rewi
     ]
 
     assert play(Case(101, tables, steps)) is None
+
+
+def test_deletion_without_a_sequence_knows_that_of_its_row_in_a_table_with_column_mapping() -> None:
+    spec = {
+        "path": "a",
+        "from": "k",
+        "mode": "upsert",
+        "keys": ["id"],
+        "sequence_by": ["seq"],
+        "names": "keep",
+    }
+    steps = [
+        {"do": "produce", "events": [Event(0, values={"id": "4", "seq": "21"})]},
+        {"do": "run"},
+        {"do": "produce", "events": [Event(0, code="null_payload", key=b'{"id": 4}')]},
+        {"do": "run"},
+    ]
+
+    assert play(Case(10, {"a": spec}, steps, key="json")) is None

@@ -28,7 +28,7 @@ _COLUMNS = ["table", "source", "topic", "partition", "offset", "dead_at"]
 class Discard:
     """How many letters were discarded, or would be, and how many must wait for the next run."""
 
-    letters: int = 0
+    dead_letters: int = 0
     waiting: int = 0
     version: int | None = None
 
@@ -50,12 +50,12 @@ def discard(
     for _ in range(_ATTEMPTS):
         ahead = _ahead(tables, opened)
         found = _count(tables, wanted, ahead)
-        if dry_run or not found.letters:
+        if dry_run or not found.dead_letters:
             return found
         commit_info = {"pipeline": pipeline.name, "kind": "discard", "who": who, "reason": reason}
         letters = remove(tables, wanted, commit_info, given_up, _others(ahead), _COLUMNS)
         if letters is not None:
-            return replace(found, letters=letters, version=tables.dead_letters.table.version)
+            return replace(found, dead_letters=letters, version=tables.dead_letters.table.version)
         tables.dead_letters.table.refresh()
     raise StoreUnavailable(
         f"{tables.dead_letters.path}: other writers keep changing the dead letters; run the command again."
@@ -85,7 +85,7 @@ def _count(tables: Tables, wanted: DeadLetterFilter, ahead: Chosen) -> Discard:
     for batch in read_dead_letters(tables, wanted, _COLUMNS, tables.dead_letters.table.version):
         waiting = int(np.count_nonzero(ahead(batch)))
         found.waiting += waiting
-        found.letters += batch.num_rows - waiting
+        found.dead_letters += batch.num_rows - waiting
     return found
 
 

@@ -184,7 +184,7 @@ class DeadLetterSummary:
     """The column that refused a value; None where the reason is about no column."""
     past: bool
     """Whether they are of a former table of that name, so that a replay leaves them."""
-    letters: int
+    dead_letters: int
     first: dt.datetime
     last: dt.datetime
     samples: list[str]
@@ -205,11 +205,11 @@ def summaries(tables: Tables, wanted: DeadLetterFilter) -> list[DeadLetterSummar
             names = (row["table"], row["source"], row["stage"], row["code"], column)
             key = (*names, past is not None and at <= past)
             summary = found.setdefault(key, DeadLetterSummary(*key, 0, at, at, []))
-            summary.letters += 1
+            summary.dead_letters += 1
             summary.first, summary.last = min(summary.first, at), max(summary.last, at)
             if len(summary.samples) < _MOST_SAMPLES and error not in summary.samples:
                 summary.samples.append(error)
-    return sorted(found.values(), key=lambda one: -one.letters)
+    return sorted(found.values(), key=lambda one: -one.dead_letters)
 
 
 def refuse_unknown_table(tables: Tables, table: str | None) -> None:

@@ -204,7 +204,7 @@ def unreconciled(tables: Tables, handle: TableHandle) -> frozenset[Identity]:
     if former := former_offsets(order):
         batches = _of_offsets(tables, handle.id.table, former)
         return frozenset(one for batch in batches for one in identities(batch))
-    return frozenset(members(from_commit_info(order["letters"])) if order["kind"] == "replay" else ())
+    return frozenset(members(from_commit_info(order["dead_letters"])) if order["kind"] == "replay" else ())
 
 
 def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordered: int) -> bool:
@@ -220,7 +220,7 @@ def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordere
     if former := former_offsets(order):
         commit_info["kind"] = "reloaded"
         return _remove_offsets(tables, handle.id.table, former, commit_info, {key: ordered}) is not None
-    letters = set(members(from_commit_info(order["letters"])))
+    letters = set(members(from_commit_info(order["dead_letters"])))
 
     def sent(rows: pa.RecordBatch) -> Mask:
         return np.array([one in letters for one in identities(rows)], np.bool_)
@@ -250,10 +250,10 @@ def _return(
 ) -> bool:
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
     form, store = form_of(tables), tables.dead_letters.store
-    gone = _gone(tables, commit_info["table"], order.get("letters", ()))
+    gone = _gone(tables, commit_info["table"], order.get("dead_letters", ()))
     rows = (pa.Table.from_batches([in_form(form, batch)]) for batch in gone)
     files = write_files(store, dead_letter_target(form, sync=tables.dead_letters.sync), rows)
-    told = commit_info | {"kind": "returned", "letters": sum(file.rows for file in files)}
+    told = commit_info | {"kind": "returned", "dead_letters": sum(file.rows for file in files)}
     expected = {name: dead_letters.transactions.get(name) for name in transactions}
     return _append(dead_letters, Change(files, transactions, expected, told))
 
@@ -286,7 +286,7 @@ def _replace_all(
     rows = (pa.Table.from_batches([in_form(form, one)]) for one in read_dead_letters(staged, wanted))
     target = dead_letter_target(form, sync=tables.dead_letters.sync)
     files = write_files(tables.dead_letters.store, target, rows)
-    told = {**about, "kind": "returned", "letters": sum(file.rows for file in files)}
+    told = {**about, "kind": "returned", "dead_letters": sum(file.rows for file in files)}
     expected = {name: dead_letters.transactions.get(name) for name in transactions}
     return _append(dead_letters, Change(files, transactions, expected, told))
 
@@ -301,7 +301,7 @@ def _gone(tables: Tables, table: str, parts: Iterable[Mapping[str, Any]]) -> Ite
     """Letters as an older version of their table has them, and the newest does not; each once."""
     there = {one for batch in _identified(tables, table, None) for one in identities(batch)}
     for part in parts:
-        wanted = set(members(from_commit_info(part["letters"]))) - there
+        wanted = set(members(from_commit_info(part["dead_letters"]))) - there
         there |= wanted
         for batch in _identified(tables, table, part["version"]):
             yield batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))

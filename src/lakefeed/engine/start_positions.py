@@ -25,7 +25,7 @@ from lakefeed.engine.new_columns import NewColumns
 from lakefeed.engine.run_events import CopyOutdated, TableChanged, TableStopped
 from lakefeed.errors import DataLoss, LakefeedError, StreamsLost, TableError, TopicDeleted
 from lakefeed.events import DELETED_END, Offsets, lowest
-from lakefeed.handles.change_advice import route_warning, vectors_warning
+from lakefeed.handles.change_advice import mapping_warning, route_warning, vectors_warning
 from lakefeed.handles.handle import COPIES, TableHandle
 from lakefeed.handles.modes import open_until
 from lakefeed.handles.progress import TableProgress
@@ -129,7 +129,9 @@ class StartPositions:
         for text in client.warnings():
             self._warn(f"source {self._source}: {text}")
         for progress in found:
-            for text in filter(None, (vectors_warning(progress.handle), route_warning(progress.handle))):
+            handle = progress.handle
+            texts = vectors_warning(handle), mapping_warning(handle), route_warning(handle)
+            for text in filter(None, texts):
                 self._warn(f"table {progress.handle.name}: {text}")
         self._assignments.has_begun = True
         return found, failures

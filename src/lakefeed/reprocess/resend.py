@@ -64,7 +64,7 @@ class FailedAgain:
 
     stage: str
     code: str
-    letters: int
+    dead_letters: int
     example: str
 
 
@@ -95,9 +95,9 @@ class TableReplay:
     """Why the table stopped: nothing more of its letters was sent."""
 
     @property
-    def letters(self) -> int:
+    def dead_letters(self) -> int:
         """All that were looked at."""
-        again = sum(one.letters for one in self.again)
+        again = sum(one.dead_letters for one in self.again)
         others = self.waiting + self.stranded + self.past + self.of_no_table + self.without_table
         return self.rows + again + self.left_out + others
 
@@ -293,7 +293,6 @@ class Resend:
             tables=(table,),
             dead_letters_path=str(scratch / "letters"),
             dead_letters_storage={},
-            cores=1,
             # They are looked at, and thrown away.
             sync=False,
         )
@@ -365,7 +364,7 @@ class Resend:
             if known is None:
                 self.report.again.append(FailedAgain(one["stage"], one["code"], 1, one["error"]))
             else:
-                known.letters += 1
+                known.dead_letters += 1
 
     def _commit(
         self, handle: TableHandle, good: pa.RecordBatch, files: list[WrittenFile], shape: Shape | None
@@ -381,8 +380,8 @@ class Resend:
             "kind": "replay",
             "who": self._who,
             "rows": sum(file.rows for file in files),
-            "letters": to_commit_info(grouped(identities(good.select(IDENTITY_COLUMNS)))),
-            "letters_version": self._version,
+            "dead_letters": to_commit_info(grouped(identities(good.select(IDENTITY_COLUMNS)))),
+            "dead_letters_version": self._version,
         }
         change = Change(files, {key: number}, {key: before}, commit_info, shape, replayed=True)
         # What replaces rows at the start of a run must not do so now.

@@ -86,6 +86,9 @@ class SourceClient(ABC):
     patience: float = 10.0
     """Seconds that an answer may take; those who only look set it lower."""
 
+    rows_a_task: int | None = None
+    """So many events are worth a task of their own, by the size that events had in the last batch."""
+
     goes_on: bool = False
     """Whether this process has read the source before: what a start refuses then stops one stream alone."""
     ends_seen: Offsets
@@ -202,7 +205,7 @@ class SourceClient(ABC):
         Together they are the ranges, each event in one task. Few events are one task, so that they become
         one file.
         """
-        return dense_offsets.splits(ranges, cores)
+        return dense_offsets.splits(ranges, cores, self.rows_a_task)
 
     def strand(self, position: Offsets) -> Hashable:
         """On which strand of the source a position lies: tables on different ones are never read together.
@@ -313,6 +316,10 @@ class SourceClient(ABC):
 
     def column_names(self, takes: Callable[[str], bool]) -> Mapping[str, Sequence[str]]:
         """The columns of events by stream, where the source knows them before it is read."""
+        return {}
+
+    def original_names(self, takes: Callable[[str], bool]) -> Mapping[str, str]:
+        """The names that columns have in the source, by those in events, where a Delta table needs others."""
         return {}
 
     def left_out(self) -> dict[str, Finding]:

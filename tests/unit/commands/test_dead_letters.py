@@ -29,7 +29,7 @@ def test_replay_tells_what_became_of_the_letters(lakefeed: Lakefeed, shop: Path)
     assert shown.endswith("Nothing was changed (--dry-run).\n")
     assert out.startswith("events: 90 dead letters became rows, 10 failed again\n")
     assert "  new column brand string\n" in out
-    assert "  decode/bad_json: 10 letters, such as: line 1 column" in out
+    assert "  decode/bad_json: 10 dead letters, such as: line 1 column" in out
     assert json.loads(json_out)[0]["rows"] == 0
     check_ledger(shop.parent)
 
@@ -74,7 +74,7 @@ def test_list_counts_letters_and_show_prints_their_payloads(lakefeed: Lakefeed, 
     assert code == 0
     assert out.startswith("events <- clicks  schema/")
     assert out.endswith("100 dead letters\n")
-    assert sum(one["letters"] for one in json.loads(counted)) == 100
+    assert sum(one["dead_letters"] for one in json.loads(counted)) == 100
     assert "events <- clicks partition 0 at offset 0, dead since 20" in shown
     assert '    "event_id": 0,\n' in shown
     (record,) = json.loads(records)

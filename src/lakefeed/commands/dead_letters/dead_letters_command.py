@@ -15,22 +15,24 @@ from lakefeed.errors import LakefeedError, TableError, UsageError
 from lakefeed.handles.tables import Tables
 from lakefeed.text import counted
 
-Table = Annotated[str | None, typer.Option("--table", help="Only letters of this table.")]
-Source = Annotated[str | None, typer.Option("--source", help="Only letters of this source.")]
-Stage = Annotated[str | None, typer.Option("--stage", help="Only letters of this stage, such as decode.")]
-Code = Annotated[str | None, typer.Option("--code", help="Only letters with this code.")]
-Topic = Annotated[str | None, typer.Option("--topic", help="Only letters of this topic.")]
-Partition = Annotated[
-    str | None, typer.Option("--partition", help="Only letters of this partition: 0, or orders-0.")
+Table = Annotated[str | None, typer.Option("--table", help="Only dead letters of this table.")]
+Source = Annotated[str | None, typer.Option("--source", help="Only dead letters of this source.")]
+Stage = Annotated[
+    str | None, typer.Option("--stage", help="Only dead letters of this stage, such as decode.")
 ]
-Offset = Annotated[int | None, typer.Option("--offset", help="Only letters of this offset.")]
+Code = Annotated[str | None, typer.Option("--code", help="Only dead letters with this code.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only dead letters of this topic.")]
+Partition = Annotated[
+    str | None, typer.Option("--partition", help="Only dead letters of this partition: 0, or orders-0.")
+]
+Offset = Annotated[int | None, typer.Option("--offset", help="Only dead letters of this offset.")]
 Since = Annotated[
     str | None,
     typer.Option(
-        "--since", help="Only letters since: 2026-11-15, 2026-11-15T10:00:00Z, or 2h for two hours ago."
+        "--since", help="Only dead letters since: 2026-11-15, 2026-11-15T10:00:00Z, or 2h for two hours ago."
     ),
 ]
-Until = Annotated[str | None, typer.Option("--until", help="Only letters before: as for --since.")]
+Until = Annotated[str | None, typer.Option("--until", help="Only dead letters before: as for --since.")]
 
 
 @dataclass

@@ -413,8 +413,8 @@ class Committer:
         commit_info = {
             "pipeline": self._pipeline,
             "source": self._source,
-            "kind": "letters",
-            "letters": counts,
+            "kind": "dead_letters",
+            "dead_letters": counts,
             "rows": sum(file.rows for file in files),
         }
         handle = self._tables.dead_letters
@@ -609,7 +609,7 @@ class Committer:
                 rows=rows,
                 files=len(landed.entry.added),
                 size=sum(file.size for file in landed.entry.added),
-                letters=dead_letters,
+                dead_letters=dead_letters,
                 filtered=sum((change.commit_info.get("filtered") or {}).values()),
                 seconds=time.monotonic() - began,
                 retries=retries,

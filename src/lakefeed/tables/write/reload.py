@@ -148,7 +148,7 @@ def _replays(info: Mapping[str, Any], reloads: Reloads, spans: Collection[tuple[
     """Whether a commit has rows of dead letters of these offsets, which are rows beside others."""
     if info.get("kind") != "replay":
         return False
-    groups = [group for group in info.get("letters", ()) if group[0] == reloads.source]
+    groups = [group for group in info.get("dead_letters", ()) if group[0] == reloads.source]
     offsets = [offset for *_, own in groups for offset in own]
     return any(start <= offset < end for offset in offsets for start, end in spans)
 

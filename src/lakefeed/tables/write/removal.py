@@ -43,11 +43,11 @@ class RemovalMode:
         refuse_append_only(shape, path, "rows are to leave", "another table")
 
     def entry(self, table: LakeTable, change: Change) -> NewEntry:
-        """The change, without these rows; their number is `letters` in the commit info."""
+        """The change, without these rows; their number is `dead_letters` in the commit info."""
         self.check(table.shape, table.path)
         edits = self._find(table)
         self.count = sum(len(edit.gone) for edit in edits)
-        return entry_without(table, change, edits, self._target, self._column, {"letters": self.count})
+        return entry_without(table, change, edits, self._target, self._column, {"dead_letters": self.count})
 
     def landed(self, entry: NewEntry) -> None:
         """Nothing needs to be known of it."""
