@@ -23,8 +23,9 @@ _INSTEAD = {"postgres": "use `lakefeed snapshot`, which reads the tables of the 
 
 def strict(source: Source) -> Source:
     """The source, as one that stops where events are lost, whatever its file says."""
-    lenient = getattr(source, "on_data_loss", "fail") != "fail"
-    return source.model_copy(update={"on_data_loss": "fail"}) if lenient else source
+    lenient = {"on_data_loss": "skip", "on_change": "ignore"}
+    update = {name: "fail" for name, value in lenient.items() if getattr(source, name, "fail") == value}
+    return source.model_copy(update=update) if update else source
 
 
 def refuse_unreadable_again(pipeline: Pipeline, handle: TableHandle, table: LakeTable) -> None:

@@ -24,6 +24,7 @@ from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.instance import only_instance
 from lakefeed.errors import TableError, UsageError
 from lakefeed.files import WrittenFile
+from lakefeed.handles.anew import commands_to_make_anew
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.shaping_digest import rebuild_problem
 from lakefeed.handles.sharing import other_feeders
@@ -58,6 +59,8 @@ from lakefeed.text import suggestion
 
 _FOLDER = "rebuild-"
 _LETTERS = "-dead_letters"
+_MOST_COMMANDS = 20
+"""How many tables of a route a message names."""
 
 Run = Callable[[Pipeline], None]
 """Runs a pipeline until it has read what is there."""
@@ -343,9 +346,10 @@ def _handle(tables: Tables, table: str) -> TableHandle:
     if spec is None:
         known = list(tables.pipeline.tables)
         raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, known)}")
-    why = rebuild_problem(spec)
-    if why:
-        raise UsageError(f"table {table} cannot be rebuilt: {why}")
+    if why := rebuild_problem(spec):
+        commands = commands_to_make_anew(tables, [table]) if spec.route else ()
+        drops = f"\nIts tables: {' && '.join(commands)}" if 0 < len(commands) <= _MOST_COMMANDS else ""
+        raise UsageError(f"table {table} cannot be rebuilt: {why}{drops}")
     return tables.handles[table]
 
 

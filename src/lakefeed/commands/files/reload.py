@@ -22,9 +22,11 @@ def reload(at: FilesCommand) -> tuple[Any, list[str]]:
         at.pipeline, at.source, at.paths, who=operator(), reason=at.reason, dry_run=at.only_shown
     )
     lines = [line for plan in plans for line in _lines(plan, "would" if at.only_shown else "will")]
-    if not at.only_shown:
+    anew = {one.table for plan in plans for one in plan.anew}
+    if not at.only_shown and (not anew or any(plan.tables for plan in plans)):
+        others = " for the other tables" if anew else ""
         again = f"lakefeed run {at.file} --once"
-        lines.append(f"The next batch does it, of a run that is on; without one: {again}")
+        lines.append(f"The next batch does it{others}, of a run that is on; without one: {again}")
     return plans, lines
 
 

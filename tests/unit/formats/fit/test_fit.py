@@ -492,11 +492,12 @@ def structs(leaves: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.Data
     )
 
 
-def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
+def values(kind: pa.DataType, least: int = 0) -> st.SearchStrategy[Any]:
+    """Values of a type, with so many elements in each list at least."""
     if pa.types.is_struct(kind):
-        return st.none() | st.fixed_dictionaries({field.name: values(field.type) for field in kind})
+        return st.none() | st.fixed_dictionaries({field.name: values(field.type, least) for field in kind})
     if pa.types.is_list(kind):
-        return st.none() | st.lists(values(kind.value_type), max_size=2)
+        return st.none() | st.lists(values(kind.value_type, least), min_size=least, max_size=2)
     plain = {
         pa.int64(): st.sampled_from([0, 7, 300]),
         pa.string(): st.text(max_size=2),
@@ -505,12 +506,24 @@ def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
     return st.none() | plain[kind]
 
 
+def has_list_for_struct(made: pa.DataType, declared: pa.DataType) -> bool:
+    """Whether a list meets a struct somewhere: of JSON alone, an empty array is an empty object."""
+    types = pa.types
+    if types.is_struct(made) and types.is_struct(declared):
+        have = {one.name: one.type for one in declared}
+        return any(has_list_for_struct(one.type, have.get(one.name, pa.null())) for one in made)
+    if types.is_list(made) and types.is_list(declared):
+        return has_list_for_struct(made.value_type, declared.value_type)
+    return bool(types.is_list(made) and types.is_struct(declared))
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_columns_that_a_writer_made_become_what_the_same_values_become_from_json(data: st.DataObject) -> None:
     made = data.draw(structs(LEAVES))
     schema = pa.schema(data.draw(structs(st.sampled_from([pa.int64(), pa.int8(), pa.string(), pa.bool_()]))))
-    rows = data.draw(st.lists(values(made).filter(lambda row: row is not None), max_size=4))
+    least = 1 if has_list_for_struct(made, pa.struct(list(schema))) else 0
+    rows = data.draw(st.lists(values(made, least).filter(lambda row: row is not None), max_size=4))
     rules = Rules(
         data.draw(st.sampled_from(["ignore", "rescue", "dead_letter"])),
         data.draw(st.sampled_from(["rescue", "dead_letter"])),

@@ -181,5 +181,5 @@ def test_thousands_of_dead_letters_that_go_and_stay_in_turn_are_removed_in_one_c
     history = DeltaTable(landing.folder / "shop_dead_letters").history()
     info = json.loads(history[0]["lakefeed"])
     assert removed.removed == count // 2
-    assert (info["kind"], info["letters"], len(history)) == ("outdated", count // 2, 3)
+    assert (info["kind"], info["dead_letters"], len(history)) == ("outdated", count // 2, 3)
     assert {letter["offset"] for letter in landing.letters()} == stay
