@@ -15,7 +15,7 @@ from lakefeed.reports.verify import verify
 from support.lakefeed import Process, run
 from support.ledger import assert_each_once, assert_versions_contiguous, dead_letters, table_ids
 
-ROWS = 300_000
+ROWS = 60_000
 PARTITIONS = 3
 
 
@@ -31,7 +31,7 @@ sources:
   clicks: {{type: generate, rows: {ROWS}, partitions: {PARTITIONS}, bad_ratio: 0.001}}
 tables:
   events: {{path: events, from: clicks, partition_by: [event_type], metadata: true}}
-flush: {{rows: 150000}}
+flush: {{rows: 30000}}
 """
     )
 

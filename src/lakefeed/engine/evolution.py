@@ -150,7 +150,7 @@ class Evolution:
         refuse_too_wide(handle, handle.columns(), proposal)
         if not handle.exists and handle.open(self._tables.pipeline.name) is None:
             columns = route.columns_for(proposal)
-            self._start_positions.create(handle, columns, start, client.marks(), route.kept())
+            self._start_positions.create(handle, columns, start, client, route.kept())
             return self._new_columns.tell(handle, proposal) if route.has_own_types else None
         if route.has_own_types:
             return self._evolve(handle, proposal, client)
@@ -172,9 +172,10 @@ class Evolution:
                 return self._new_columns.tell(handle, proposal)
             columns, kept = handle.grown(proposal, returned)
             self._start_positions.create(
-                handle, columns, self._start_positions.begin(client, handle), client.marks(), kept
+                handle, columns, self._start_positions.begin(client, handle), client, kept
             )
-            self._assignments.refusals.inferred(handle.name, proposal)
+            has_sql = handle.spec is not None and handle.spec.reshapes
+            self._assignments.refusals.inferred(handle.name, proposal, has_sql=has_sql)
             return self._new_columns.tell(handle, proposal)
         if events is not None and len(proposal):
             refuse_new_columns(handle, proposal)

@@ -174,7 +174,14 @@ class Flow:
         run = self.run_kind(
             client=client,
             committer=Committer(
-                self._tables, self.source, marks, opened, self._watch, self._refusals, client.lost_columns
+                self._tables,
+                self.source,
+                marks,
+                opened,
+                self._watch,
+                self._refusals,
+                client.lost_columns,
+                client.begun,
             ),
             plan=plan,
             cores=self.cores,

@@ -177,6 +177,13 @@ class SourceClient(ABC):
         """
         return dict.fromkeys(position, 0)
 
+    def unread_again(self, position: Offsets, ends: Offsets) -> int:
+        """How many files between were read and are read no more, nor others in place of them.
+
+        None of a source that has no files, or that raises DataLoss for what it has lost.
+        """
+        return 0
+
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Where the next batch ends, given that something waits: beyond the position, up to `ends`.
 
@@ -222,6 +229,14 @@ class SourceClient(ABC):
     def reloads(self, ranges: Sequence[OffsetRange]) -> list[Reload]:
         """What of these ranges replaces rows that were read before. Called when a batch is planned."""
         return []
+
+    def begun(self, start: Offsets, marks: Mapping[str, int]) -> dict[str, int]:
+        """Marks that say how a table began, where nothing before `start` is in it; else none.
+
+        Called for a table that is created, and when a batch is committed that begins at `start`. `marks` are
+        those that the table holds.
+        """
+        return {}
 
     def confirm(self) -> None:  # noqa: B027
         """Raise SourceError unless offsets still stand for what they stood for when the marks were taken.

@@ -14,6 +14,7 @@ from lakefeed.columns.mapping import unmapped
 from lakefeed.errors import Conflict, TableError
 from lakefeed.tables.allow_vectors import add_mapped_columns, set_properties
 from lakefeed.tables.table import LakeTable, commit_properties, only_known
+from lakefeed.text import yaml_mapping
 
 _ALTER_ATTEMPTS = 10
 
@@ -50,7 +51,7 @@ class OtherType(TableError):
             f"pipeline file.\nStop the pipeline, then `lakefeed table replace {quote(location)} --column "
             f"{quote(f'{self.path} {wanted}')} --yes` and `lakefeed dead-letters replay {file} --table "
             f"{table} --yes`.\n"
-            f"Or declare `{self.path}: {have}`."
+            f"Or declare `{yaml_mapping({self.path: have})[1:-1]}`."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 from collections import Counter
@@ -19,6 +20,7 @@ from lakefeed.errors import DataLoss, Fenced, TableError, UsageError
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
+from lakefeed.reprocess.files import retry_or_forget
 from lakefeed.reprocess.rebuild import RebuildReport, rebuild
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
@@ -271,24 +273,55 @@ def test_a_start_that_leaves_rows_out_is_refused(shop: Shop) -> None:
             rebuild(Pipeline.from_file(shop.file), "silver", run_inline)
 
 
-def test_files_that_were_replaced_are_refused(tmp_path: Path) -> None:
+CORRECTED = """\
+name: shop
+sources: {events: {type: files, path: in, format: json, settle: 0s, max_files: 1, on_change: reload}}
+tables: {silver: {path: silver, from: events, metadata: {_topic: _file}, where: a > LIMIT}}
+"""
+
+
+def corrected(tmp_path: Path, by: str = "run") -> Path:
+    """A pipeline whose file `a` was read, corrected and read again."""
     (tmp_path / "in").mkdir()
-    text = (
-        "name: shop\nsources: {events: {type: files, path: in, format: json, settle: 0s, "
-        "on_change: reload}}\n"
-        "tables: {silver: {path: silver, from: events, metadata: true, where: a > LIMIT}}\n"
-    )
     file = tmp_path / "shop.yaml"
+    file.write_text(CORRECTED.replace("LIMIT", "3"))
     for name, value in (("a", 5), ("b", 6), ("a", 77)):
         (tmp_path / "in" / f"{name}.json").write_text(f'{{"a": {value}}}\n{{"a": 1}}\n')
-        file.write_text(text.replace("LIMIT", "3"))
+        if value == 77 and by == "retry":
+            retry_or_forget(Pipeline.from_file(file), None, ["a.json"], forget=False, who="me")
         run_inline(Pipeline.from_file(file))
-    file.write_text(text.replace("LIMIT", "0"))
+    file.write_text(CORRECTED.replace("LIMIT", "0"))
+    return file
 
-    with pytest.raises(DataLoss, match="files that it has read were replaced since"):
+
+def test_a_table_is_rebuilt_from_corrected_files_as_they_are_now(tmp_path: Path) -> None:
+    file = corrected(tmp_path)
+
+    rebuild(Pipeline.from_file(file), "silver", run_inline)
+
+    assert sorted(table_ids(tmp_path / "silver", "a")) == [1, 1, 6, 77]
+    assert verify(Pipeline.from_file(file), deep=True).sound
+
+
+def test_files_whose_former_rows_are_in_the_table_are_refused(tmp_path: Path) -> None:
+    file = corrected(tmp_path, by="retry")
+
+    with pytest.raises(DataLoss, match="1 file that it has read is another by now"):
         rebuild(Pipeline.from_file(file), "silver", run_inline)
 
-    assert sorted(table_ids(tmp_path / "silver", "a")) == [6, 77]
+    assert sorted(table_ids(tmp_path / "silver", "a")) == [5, 6, 77]
+
+
+def test_corrected_file_that_cannot_be_read_replaces_nothing_of_a_rebuild(tmp_path: Path) -> None:
+    file = corrected(tmp_path)
+    (tmp_path / "in" / "a.json").write_bytes(gzip.compress(b'{"a": 78}\n')[:-9])
+    before = table_ids(tmp_path / "silver", "a")
+
+    for _ in range(2):
+        with pytest.raises((DataLoss, TableError)):
+            rebuild(Pipeline.from_file(file), "silver", run_inline)
+
+    assert sorted(table_ids(tmp_path / "silver", "a")) == sorted(before)
 
 
 def test_files_that_are_gone_are_refused(tmp_path: Path) -> None:

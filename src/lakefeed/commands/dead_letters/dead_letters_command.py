@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +11,7 @@ import typer
 from lakefeed.commands.options import Json, Overrides, PipelineFile, moment, with_options_of
 from lakefeed.commands.output import opened, print_report
 from lakefeed.dead_letters.find import DeadLetterFilter, count_dead_letters, refuse_unknown_table
-from lakefeed.errors import UsageError
+from lakefeed.errors import LakefeedError, TableError, UsageError
 from lakefeed.handles.tables import Tables
 from lakefeed.text import counted
 
@@ -41,6 +41,8 @@ class DeadLettersCommand:
 
     tables: Tables
     wanted: DeadLetterFilter
+    errors: list[LakefeedError] = field(default_factory=list)
+    """Why tables have stopped, while the command did its work for the others."""
 
 
 def dead_letters_command(own: Callable[..., tuple[Any, list[str]]]) -> Callable[..., None]:
@@ -68,10 +70,14 @@ def dead_letters_command(own: Callable[..., tuple[Any, list[str]]]) -> Callable[
         with opened(file, overrides) as (pipeline, redactor):
             tables = Tables(pipeline)
             refuse_unknown_table(tables, wanted.table)
-            report, lines = own(DeadLettersCommand(tables, wanted), **options)
+            at = DeadLettersCommand(tables, wanted)
+            report, lines = own(at, **options)
             if not lines and not as_json:
                 lines = [_none_of(count_dead_letters(tables))]
         print_report(report, lines, redactor, as_json)
+        with redactor.guarding():
+            if at.errors:
+                raise at.errors[0] if len(at.errors) == 1 else TableError("\n".join(map(str, at.errors)))
 
     return with_options_of(own, shared)
 

@@ -20,8 +20,10 @@ def replay(
 ) -> tuple[list[TableReplay], list[str]]:
     """Send dead letters through the current pipeline file into their tables, exactly once."""
     only_shown = dry_run or not yes
-    found = operation.replay(at.tables.pipeline, at.wanted, who=operator(), dry_run=only_shown)
-    if not any(one.dead_letters for one in found):
+    found, at.errors = operation.replay_each(
+        at.tables.pipeline, at.wanted, who=operator(), dry_run=only_shown
+    )
+    if not any(one.dead_letters or one.error for one in found):
         return found, []
     pipeline = at.tables.pipeline
     lines = [line for one in found for line in [*_lines(one, only_shown), *_reading_again(pipeline, one)]]
@@ -42,6 +44,10 @@ def _reading_again(pipeline: Pipeline, one: TableReplay) -> Iterator[str]:
 
 
 def _lines(one: TableReplay, only_shown: bool) -> Iterator[str]:
+    if one.error:
+        yield f"{one.table}: stopped, for the reason below"
+        if not one.dead_letters:
+            return
     again = sum(refusal.dead_letters for refusal in one.again)
     became = ("would become " if only_shown else "became ") + ("a row" if one.rows == 1 else "rows")
     failed = "would fail again" if only_shown else "failed again"

@@ -221,12 +221,7 @@ def _ask(
     starts = found.at
     _tell_files(source, client.outstanding(lowest(starts.values()), ends), handles, plans)
     for name in starts:
-        shown = found.shown(handles[name])
-        lags = client.rows_between(shown, ends)
-        plans[name].resumes[source] = {
-            partition: _planned(spec, partition, at, ends, lags, partition not in found.held[name])
-            for partition, at in sorted(shown.items())
-        }
+        plans[name].resumes[source] = _resumes(spec, client, found, handles[name], ends)
     fed = {name: handles[name] for name in starts}
     warnings.look_at_findings(source, client.findings(), fed)
     _warn_of_retention(client, source, starts, fed, warnings)
@@ -263,6 +258,18 @@ def _sample(
     """What a run from `start` would make of these events in a table."""
     learn_original_names(handle, client)
     return take_sample(handle, source, events, start)
+
+
+def _resumes(
+    spec: Source, client: SourceClient, starts: Starts, handle: TableHandle, ends: Offsets
+) -> dict[str, PlannedPartition]:
+    """Where a table goes on in each partition."""
+    shown = starts.shown(handle)
+    lags = client.rows_between(shown, ends)
+    return {
+        partition: _planned(spec, partition, at, ends, lags, partition not in starts.held[handle.name])
+        for partition, at in sorted(shown.items())
+    }
 
 
 def _tell_files(
