@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Fenced, Pipeline
+from lakefeed.columns.mapping import is_mapped
 from lakefeed.engine.faultpoints import END_POINT
 from lakefeed.engine.inline import run_inline
 from lakefeed.handles.tables import Tables
@@ -71,7 +73,8 @@ flush: {{rows: 100}}
         return run_and_kill(self.folder / "shop.yaml", f"{point}:{nth}")
 
     def ids(self) -> list[int]:
-        return sorted(DeltaTable(self.folder / "events").to_pyarrow_table()["event_id"].to_pylist())
+        rows = pa.RecordBatchReader.from_stream(DeltaTable(self.folder / "events").scan(columns=["event_id"]))
+        return sorted(rows.read_all()["event_id"].to_pylist())
 
     def check(self) -> None:
         """The table holds what its mode promises, each event once, and the log proves it."""
@@ -124,6 +127,19 @@ def test_a_kill_changes_nothing_about_what_a_table_holds_in_the_end(
     new = set(seen) - set(before)
     assert seen == before or new == set(seen) or (mode != "overwrite" and set(seen) > set(before))
     shop.check()
+
+
+@every_mode
+def test_a_kill_changes_nothing_in_a_table_with_column_mapping(mode: str, tmp_path: Path) -> None:
+    shop = Shop(tmp_path, mode, "names: keep\n    properties: {delta.enableChangeDataFeed: 'true'}")
+    shop.produce(300)
+    for point in ("files_written", "table_committed"):
+        assert shop.kill(point, 1) == -9
+        run_inline(Pipeline.from_file(tmp_path / "shop.yaml"))
+        shop.check()
+        shop.produce(200)
+
+    assert is_mapped(DeltaTable(tmp_path / "events").metadata().configuration)
 
 
 @every_mode

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -336,3 +337,16 @@ def test_type_and_layout_change_by_a_rebuild_as_the_messages_say(tmp_path: Path)
     shop.put("2.json", lines({"US Gross": 3, "a,b": "x"}))
     shop.run()
     assert [row["US Gross"] for row in landed(shop)] == [1.0, 2.0, 3.0]
+
+
+def test_other_readers_are_as_the_page_says(tmp_path: Path) -> None:
+    shop = Landing(tmp_path, table="names: keep, partition_by: ['`a,b;c`']")
+    shop.put("1.json", lines(ODD))
+    shop.run()
+
+    with pytest.raises(Exception, match="columnMapping"):
+        DeltaTable(tmp_path / "rows").to_pyarrow_table()
+    with pytest.raises(Exception, match="columnMapping"):
+        polars.read_delta(str(tmp_path / "rows"))
+    (row,) = duckdb_rows(tmp_path / "rows")
+    assert "('a,b;c', None)" in row and "('US Gross', 1)" in row

@@ -235,10 +235,9 @@ def _ask(
                     payloads = read_sample(spec, client, starts[name], ends)
                     warnings.look_at_records(source, spec, payloads, fed)
                 refuse_lost_columns(tables, source, client, handles[name], payloads, starts[name])
-                learn_original_names(handles[name], client)
                 parted = by_table(tables, handles[name], payloads)
                 if not parted and (payloads or not found.held[name] or name not in tables.routes):
-                    sample = take_sample(handles[name], spec, payloads, starts[name])
+                    sample = _sample(handles[name], client, spec, payloads, starts[name])
                     samples[name].append(sample)
                     warnings.look_at_encoding(name, source, spec, sample)
                 elif not parted:
@@ -246,12 +245,19 @@ def _ask(
                 for one, events in parted:
                     plans[name].action = ROUTE
                     handles.setdefault(one.name, one)
-                    learn_original_names(one, client)
                     with _refusing(plans.setdefault(one.name, PlannedTable(one.name, one.path))):
                         samples.setdefault(one.name, []).append(
-                            take_sample(one, spec, events, starts.get(one.name))
+                            _sample(one, client, spec, events, starts.get(one.name))
                         )
     return found.skipped | skipped_streams(client, tables.pipeline.tables_of(source).values())
+
+
+def _sample(
+    handle: TableHandle, client: SourceClient, source: Source, events: list[Events], start: Offsets | None
+) -> SampleOutcome:
+    """What a run from `start` would make of these events in a table."""
+    learn_original_names(handle, client)
+    return take_sample(handle, source, events, start)
 
 
 def _resumes(
