@@ -23,7 +23,7 @@ from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer
-from simulation.checks import LogReader, Wrong, compare, duckdb_rows
+from simulation.checks import LogReader, Wrong, compare, duckdb_rows, rows_of
 from simulation.events import MISFITS, Producer
 from simulation.model import OutOfScope, Refusal, TableModel
 from simulation.pipelines import FOCUS, Spec, draw_tables, loose_fields
@@ -484,17 +484,17 @@ class Player:
         model.ahead |= ahead
 
     def _settle(self) -> None:
-        """At the end of a life: `verify --deep`, and an engine that is not delta-rs."""
+        """At the end of a life: `verify --deep`, and all engines that read Delta without a JVM."""
         self.world.points.begin()
         proof = verify(self.world.pipeline(), deep=True)
         told = [str(one) for table in (*proof.tables, proof.dead_letters) for one in table.findings]
         if told:
             raise Wrong("verify", "; ".join(told))
         for name, model in self.models.items():
+            folder, content = self.logs[name].folder, model.content()
             if self.logs[name].version >= 0:
-                compare(
-                    f"DuckDB of {model.spec['mode']}", model.content(), duckdb_rows(self.logs[name].folder)
-                )
+                compare(f"delta-rs of {model.spec['mode']}", content, rows_of(folder))
+                compare(f"DuckDB of {model.spec['mode']}", content, duckdb_rows(folder))
 
 
 def _title(step: Step) -> str:

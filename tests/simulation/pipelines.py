@@ -217,8 +217,8 @@ def _max_rows_per_file(random: Random, spec: Spec) -> None:
 
 
 def _properties(random: Random, spec: Spec) -> None:
-    if random.random() < 0.5:
-        spec["properties"] = {"delta.checkpointInterval": random.choice(("2", "3", "7"))}
+    if random.random() < 0.35:
+        spec["properties"] = {"delta.checkpointInterval": random.choice(("2", "5", "9"))}
     if spec["mode"] in ("upsert", "history") and random.random() < 0.2:
         spec.setdefault("properties", {})["delta.enableChangeDataFeed"] = "true"
 

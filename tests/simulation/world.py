@@ -12,7 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -160,11 +160,11 @@ def installed(points: Points) -> Iterator[None]:
         "passing": (faultpoints.passing, points),
         "backoff": (backoff, lambda *_: 0.0),
         "analyze_here": (analyze_here, analyze_by_hand),
+        "ThreadPoolExecutor": (ThreadPoolExecutor, _Inline),
     }
     with ExitStack() as stack:
         stack.enter_context(patch.object(disk, "put_new", put_new))
         stack.enter_context(patch.object(stores, "pafs", SimpleNamespace(**names)))
-        stack.enter_context(patch("lakefeed.engine.batch.committer.ThreadPoolExecutor", _Inline))
         for module in [one for name, one in sys.modules.items() if name.startswith("lakefeed")]:
             for name, (before, after) in everywhere.items():
                 if getattr(module, name, None) is before:

@@ -69,7 +69,7 @@ class FlowRun:
 
     def __post_init__(self) -> None:
         """Open the channel to Spark, which may read nothing yet."""
-        self.channel = OffsetChannel(self.start)
+        self.channel = self._opened_channel()
         self.position = dict(self.start)
         """Where the next batch begins, or the one that is in hand has begun."""
         self._marks = self.committer.marks
@@ -82,6 +82,9 @@ class FlowRun:
         self._recorded_at = self._refused_at = time.monotonic()
         self._calm = self._is_acknowledged = False
         self._landed_before, self._logged_before = self.assignment.batches, self.committer.committed()
+
+    def _opened_channel(self) -> OffsetChannel:
+        return OffsetChannel(self.start)
 
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
         """Start the query."""
