@@ -370,6 +370,20 @@ class TableModel:
             if place not in self.taken.replayed and place[1] < self.taken.positions.get(place[0], 0):
                 self.letters[place] = refusal
 
+    def restore(self, version: int) -> None:
+        """Bring the rows of a version back, and what it knew of deletions; positions stay."""
+        now, self.taken = self.taken, deepcopy(self.versions[version])
+        self.taken.positions, self.taken.replayed = now.positions, now.replayed
+        self.taken.is_over = now.is_over
+
+    def delete(self, where: str) -> None:
+        """Take rows out as if they had never come. That is no deletion of their keys."""
+        taken = self.taken
+        if taken.state is None:
+            taken.rows = {place: row for place, row in taken.rows.items() if not Shaper.meets(row, where)}
+        else:
+            taken.state.forget(where)
+
     def content(self) -> list[Row]:
         """All rows, without nulls."""
         if self.taken.state is None:
@@ -386,6 +400,7 @@ class _First:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         within = spec.get("within")
         self.column = within["column"] if within else None
+        self.keys = spec["keys"]
         self.rows: list[Row] = []
         self.newest: dict[Any, Any] = {}
 
@@ -398,6 +413,14 @@ class _First:
                 return
         self.newest[key] = moment
         self.rows.append(row)
+
+    def forget(self, where: str) -> None:
+        """Take rows out; the keys of which none is left are new again."""
+        rows, self.rows, self.newest = self.rows, [], {}
+        for row in rows:
+            if not Shaper.meets(row, where):
+                self.rows.append(row)
+                self.newest[tuple(row.get(name) for name in self.keys)] = row.get(self.column)
 
     def content(self) -> list[Row]:
         return self.rows
@@ -416,6 +439,10 @@ class _Upserts(UpsertModel):
     def has(self, key: tuple[Any, ...], sequence: Any) -> bool:
         """Whether the row of a key is of a sequence."""
         return bool(self.rows.get(key, {}).get("") == sequence)
+
+    def forget(self, where: str) -> None:
+        """Take rows out, and leave no note of it."""
+        self.rows = {key: row for key, row in self.rows.items() if not Shaper.meets(row["column"], where)}
 
     def note_grave(self, key: tuple[Any, ...], place: Place) -> None:
         """Remember the last deletion of a key in each partition."""

@@ -32,7 +32,7 @@ def shrink(case: Case, fails: Fails, most: int = _MOST) -> Case:
 
 def is_in_scope(case: Case) -> bool:
     """Whether every value has one meaning: a misfit needs a declared type in all tables."""
-    loose = loose_fields(case.tables)
+    loose = loose_fields(case.tables | {name: one for name, one in case.derived.items() if "route" in one})
     events = [event for step in case.steps for event in step.get("events", ())]
     return bool(case.tables) and all(
         name in loose or not is_misfit(name, text) for event in events for name, text in event.values.items()
@@ -43,12 +43,17 @@ def _smaller(case: Case) -> Iterator[Case]:
     """Smaller cases, those with the most left out first."""
     for steps in _without_parts(case.steps):
         yield replace(case, steps=steps)
+    for name in case.derived:
+        yield replace(case, derived={other: spec for other, spec in case.derived.items() if other != name})
     for name in case.tables:
         tables = {other: spec for other, spec in case.tables.items() if other != name}
         yield replace(case, tables=tables, steps=[one for one in case.steps if one.get("table") != name])
     for number, step in enumerate(case.steps):
         for smaller in _smaller_steps(step):
             yield replace(case, steps=[*case.steps[:number], smaller, *case.steps[number + 1 :]])
+    for name, spec in case.derived.items():
+        for smaller in _smaller_specs(spec):
+            yield replace(case, derived={**case.derived, name: smaller})
     for name, spec in case.tables.items():
         for smaller in _smaller_specs(spec):
             yield replace(case, tables={**case.tables, name: smaller})
@@ -85,7 +90,7 @@ def _smaller_events(event: Event) -> Iterator[Event]:
 
 def _smaller_specs(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, value in spec.items():
-        if name not in ("path", "from"):
+        if name not in ("path", "from", "route"):
             yield {other: one for other, one in spec.items() if other != name}
         for key in value if isinstance(value, Mapping) and len(value) > 1 else ():
             yield {**spec, name: {other: one for other, one in value.items() if other != key}}
@@ -104,7 +109,8 @@ def as_test(case: Case) -> str:
     lines += [
         "    ]",
         "",
-        f"    case = Case({case.seed}, tables, steps, batch={case.batch}, key={case.key!r})",
+        f"    case = Case({case.seed}, tables, steps, batch={case.batch}, key={case.key!r}"
+        + (f", derived={case.derived!r})" if case.derived else ")"),
     ]
     return "\n".join(lines)
 
