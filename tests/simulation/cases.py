@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -25,7 +26,7 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer
 from simulation.checks import LogReader, Wrong, compare, duckdb_rows, rows_of
 from simulation.derived import Derived, draw_derived, suits
-from simulation.events import MISFITS, Producer
+from simulation.events import MISFITS, OTHER_TOPIC, Producer
 from simulation.model import OutOfScope, Refusal, TableModel
 from simulation.operations import OPERATIONS, Operations, draw_operation
 from simulation.pipelines import FOCUS, Spec, draw_tables, loose_fields
@@ -35,6 +36,9 @@ Step = dict[str, Any]
 _DAY = 86_400.0
 NAME = "shop"
 SOURCE = "k"
+OTHER = "other"
+OTHER_SOURCE = "p"
+OTHER_FILE = "other.yaml"
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,8 @@ class Case:
     """The `key` of the source: with it, an event without a payload deletes the row of its key."""
     derived: dict[str, Spec] = field(default_factory=dict)
     """Tables that another one feeds, or that have a route."""
+    shared: str | None = None
+    """A table that another pipeline feeds as well, from another topic."""
 
     def document(self) -> dict[str, Any]:
         """The pipeline file."""
@@ -62,6 +68,13 @@ class Case:
             "sync": False,
             "give_up_after": "1s",
         }
+
+    def other_document(self, spec: Spec) -> dict[str, Any]:
+        """The file of the other pipeline, for the table that both feed."""
+        source = {"type": "kafka", "brokers": "memory:9092", "topics": [OTHER_TOPIC]}
+        document = self.document() | {"name": OTHER, "tables": {self.shared: spec | {"from": OTHER_SOURCE}}}
+        key = {"key": self.key} if self.key and spec["mode"] == "upsert" else {}
+        return document | {"sources": {OTHER_SOURCE: source | key}}
 
 
 def draw(seed: int, steps: int = 14) -> Case:
@@ -77,12 +90,35 @@ def draw(seed: int, steps: int = 14) -> Case:
     key = "json" if keyed and random.random() < 0.5 else None
     producer = Producer(random, misfits=misfits, ordered=ordered, tombstones=key is not None, focus=focus)
     assert set(misfits) <= set(MISFITS)
+    shared = _shared(random, tables)
+    other = Producer(
+        random, misfits=misfits, ordered=ordered, tombstones=key is not None, focus=focus, topic=OTHER_TOPIC
+    )
+    other.partitions = 1
     life = [_events(producer, random), {"do": "run"}]
     while len(life) < steps:
         life += [one for one in _steps(random, producer, tables) if suits(derived, tables, one)]
+        if shared and random.random() < 0.3:
+            life += [_events(other, random), _shared_step(random)]
     life += [{"do": "run"}]
     batch = random.choice((2, 4, 10) if focus in ("keys", "letters") else (2, 4, 10, 1000))
-    return Case(seed, tables, life, batch=batch, key=key, derived=derived)
+    return Case(seed, tables, life, batch=batch, key=key, derived=derived, shared=shared)
+
+
+def _shared(random: Random, tables: Mapping[str, Spec]) -> str | None:
+    """A table that another pipeline feeds too: a truncation would be of the keys of both."""
+    able = [
+        name for name, spec in tables.items() if spec["mode"] != "overwrite" and "truncate_when" not in spec
+    ]
+    return random.choice(able) if able and random.random() < 0.2 else None
+
+
+def _shared_step(random: Random) -> Step:
+    """A run of the other pipeline, or one of this one in which it comes to its end."""
+    at = random.randrange(1, 20)
+    other: Step = {"do": "other"}
+    meeting = {"do": "run", "at": at, "inside": other}
+    return random.choice((other, {**other, "kill": at}, {**other, "fault": at}, meeting, meeting))
 
 
 def _events(producer: Producer, random: Random) -> Step:
@@ -166,6 +202,7 @@ def _step(random: Random, producer: Producer, tables: Mapping[str, Spec]) -> Ste
         "partition": 2 if producer.partitions < 4 else 0,
         "expire": 2,
         "operation": 7,
+        "lose_state": 2,
     }
     operation = draw_operation(random, table, tables[table])
     match random.choices(list(kinds), list(kinds.values()))[0]:
@@ -179,7 +216,8 @@ def _step(random: Random, producer: Producer, tables: Mapping[str, Spec]) -> Ste
             producer.partitions += 1
             return {"do": "partition"}
         case "fault":
-            return {"do": "run", "fault": random.randrange(1, 25)}
+            away = {"away": random.randrange(1, 6)} if random.random() < 0.3 else {}
+            return {"do": "run", "fault": random.randrange(1, 25), **away}
         case "inside":
             others = [{"do": do, "table": table} for do in ("compact", "checkpoint")]
             inner = random.choice([{"do": "run"}, *others, *([operation] if operation else [])])
@@ -234,10 +272,11 @@ class Player:
         self.models = {name: TableModel(spec, case.key) for name, spec in case.tables.items()}
         self.logs = {name: LogReader(world.folder / name) for name in case.tables}
         self.letters_log = LogReader(world.folder / f"{NAME}_dead_letters")
+        self.other_letters = LogReader(world.folder / f"{OTHER}_dead_letters")
         self.operations = Operations(self)
         self.derived = Derived(self, case.derived)
         self.is_complete = False
-        """Whether the last step was a run that came to its end."""
+        """Whether the last step was a run that came to its end, with nobody beside it."""
         self.vacuumed: set[str] = set()
         self.expired = False
         self.unfinished: set[str] = set()
@@ -245,6 +284,8 @@ class Player:
         self.known: dict[str, int] = {}
         """The version of each table up to which its commits were looked at."""
         world.save(case.document())
+        if case.shared:
+            world.save(case.other_document(case.tables[case.shared]), OTHER_FILE)
 
     def play(self) -> None:
         """Raise Wrong at the first step after which something is wrong."""
@@ -303,7 +344,7 @@ class Player:
                 raise
             done = False
         self._read(complete=done)
-        self.is_complete = done
+        self.is_complete = done and "inside" not in step
 
     def _inside(self, step: Step) -> None:
         """Another process does something, to its end, while the first one stands still."""
@@ -331,6 +372,18 @@ class Player:
         document = self.case.document()
         document["tables"] = {name: model.spec for name, model in self.models.items()} | self.case.derived
         self.world.save(document)
+        if table == self.case.shared:
+            self.world.save(self.case.other_document(self.models[table].spec), OTHER_FILE)
+
+    def _other(self, step: Step) -> None:
+        """A run of the pipeline that shares a table."""
+        if self.case.shared in self.models:
+            pipeline = self.world.pipeline(state=".other", name=OTHER_FILE)
+            self._killable(step, lambda: run_inline(pipeline))
+            self._read(complete=False)
+
+    def _lose_state(self, _: Step) -> None:
+        self.world.lose_state()
 
     def _killable(self, step: Step, command: Any) -> bool:
         """Run a command that may die at a point, or be disturbed there; whether it has come to its end."""
@@ -338,7 +391,7 @@ class Player:
         if "inside" in step:
             points.begin(step["at"], lambda: self._inside(step["inside"]))
         elif "fault" in step:
-            points.begin(step["fault"], points.fail, of_store=True)
+            points.begin(step["fault"], partial(points.fail, step.get("away", 0)), of_store=True)
         elif "kill" in step:
             points.begin(step["kill"], points.die)
         try:
@@ -446,6 +499,7 @@ class Player:
             self.logs[name].read()
             known = self.known.get(name, -1)
             positions = self.logs[name].positions(f"{NAME}/{SOURCE}/")
+            others = self.logs[name].positions(f"{OTHER}/{OTHER_SOURCE}/")
             if complete and self.logs[name].version >= 0 and positions != ends:
                 read = {part: at for part, at in ends.items() if positions.get(part, 0) < at}
                 for partition in read:
@@ -456,14 +510,15 @@ class Player:
                     ]
                     if tail:
                         raise Wrong("not read", f"{name} has {positions}, the source ends at {ends}")
-            model.read(self.world.events, positions)
+            model.read(self.world.events, positions | others)
             if any(one.get("kind") == "end" for one in self.logs[name].infos[known + 1 :]):
                 model.taken.is_over = True
             self.known[name] = self.logs[name].version
 
     def _check(self) -> None:
         self.letters_log.read()
-        found = self.letters_log.rows()
+        self.other_letters.read()
+        found = self.letters_log.rows() + self.other_letters.rows()
         for name, model in self.models.items():
             log = self.logs[name]
             log.read()

@@ -8,6 +8,9 @@ from random import Random
 from typing import Any
 
 TOPIC = "orders"
+OTHER_TOPIC = "payments"
+"""What another pipeline reads. Its events have keys of their own, as those of two topics have no order."""
+_OTHERS = 60
 PARTITIONS = 2
 
 # Values of a field are of one type, but for `_MISFITS`: a table that does not declare the field infers it.
@@ -111,11 +114,14 @@ class Producer:
         ordered: bool,
         tombstones: bool = False,
         focus: str | None = None,
+        topic: str = TOPIC,
     ) -> None:
         """`misfits` are fields with values of the wrong type; `ordered` lets no sequence fall back.
 
         With `tombstones`, some events are a key without a payload. A `focus` is on keys or on dead letters.
         """
+        self._topic = topic
+        self._first = 0 if topic == TOPIC else _OTHERS
         self._few = focus in ("keys", "letters")
         self._again = {"keys": 0.6, "letters": 0.4}.get(focus or "", 0.2)
         self._bad = 4 if focus == "letters" else 1
@@ -132,11 +138,13 @@ class Producer:
         """The next event."""
         random = self._random
         again = self._number is not None and random.random() < self._again
-        number = self._number if again else random.randrange(0, 3 * self.partitions, 3 if self._few else 1)
+        fresh = self._first + random.randrange(0, 3 * self.partitions, 3 if self._few else 1)
+        number = self._number if again else fresh
         assert number is not None
         about: dict[str, Any] = {
             # A key of a partition that comes later was in none before.
-            "partition": number // 3,
+            "partition": (number - self._first) // 3,
+            "topic": self._topic,
             "milliseconds": 1_790_000_000_000 + random.randrange(10**6),
             "gap": random.choice((0, 0, 0, 0, 0, 1, 3)),
         }

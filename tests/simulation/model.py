@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from simulation.events import Event
+from simulation.events import OTHER_TOPIC, Event
 from support.history_model import HistoryModel
 from support.upsert_model import UpsertModel
 
@@ -345,7 +345,7 @@ class TableModel:
         self.fresh = set[Any]()
         for place in sorted(self.letters, key=lambda one: (one[0], one[1])):
             shaped = shaper.shape(events[place])
-            if isinstance(shaped, Refusal) or place[1] >= self.taken.positions.get(place[0], 0):
+            if isinstance(shaped, Refusal) or not self._is_own_letter(place):
                 continue
             self.taken.replayed[place] = self.letters.pop(place)
             if shaped.row is not None:
@@ -353,11 +353,12 @@ class TableModel:
 
     def discard(self) -> None:
         """Drop all dead letters that the table has read past."""
-        self.letters = {
-            place: one
-            for place, one in self.letters.items()
-            if place[1] >= self.taken.positions.get(place[0], 0)
-        }
+        self.letters = {place: one for place, one in self.letters.items() if not self._is_own_letter(place)}
+
+    def _is_own_letter(self, place: Place) -> bool:
+        """Whether the table has read past it, and it is not one of another pipeline."""
+        of_other = place[0].startswith(OTHER_TOPIC)
+        return place[1] < self.taken.positions.get(place[0], 0) and not of_other
 
     def note_version(self, version: int) -> None:
         """Keep the state as that of a version of the table."""

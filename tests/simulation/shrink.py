@@ -43,6 +43,8 @@ def _smaller(case: Case) -> Iterator[Case]:
     """Smaller cases, those with the most left out first."""
     for steps in _without_parts(case.steps):
         yield replace(case, steps=steps)
+    if case.shared:
+        yield replace(case, shared=None)
     for name in case.derived:
         yield replace(case, derived={other: spec for other, spec in case.derived.items() if other != name})
     for name in case.tables:
@@ -106,11 +108,13 @@ def as_test(case: Case) -> str:
             lines.append("        ]},")
         else:
             lines.append(f"        {step!r},")
+    more = {"derived": case.derived, "shared": case.shared}
     lines += [
         "    ]",
         "",
         f"    case = Case({case.seed}, tables, steps, batch={case.batch}, key={case.key!r}"
-        + (f", derived={case.derived!r})" if case.derived else ")"),
+        + "".join(f", {name}={value!r}" for name, value in more.items() if value)
+        + ")",
     ]
     return "\n".join(lines)
 
