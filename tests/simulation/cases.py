@@ -30,7 +30,8 @@ from simulation.events import MISFITS, OTHER_TOPIC, Producer
 from simulation.model import OutOfScope, Refusal, TableModel
 from simulation.operations import OPERATIONS, Operations, draw_operation
 from simulation.pipelines import FOCUS, Spec, draw_tables, loose_fields
-from simulation.world import Endless, Killed, World, installed
+from simulation.scenarios import draw_scenario
+from simulation.world import STORE, Endless, Killed, World, installed
 
 Step = dict[str, Any]
 _DAY = 86_400.0
@@ -97,10 +98,16 @@ def draw(seed: int, steps: int = 14) -> Case:
     other.partitions = 1
     life = [_events(producer, random), {"do": "run"}]
     while len(life) < steps:
-        life += [one for one in _steps(random, producer, tables) if suits(derived, tables, one)]
+        if focus and random.random() < 0.3:
+            (name,) = tables
+            cures = partial(random.choice, _cures(tables[name]))
+            life += draw_scenario(
+                random, focus, name, tables[name], partial(_events, producer, random), cures
+            )
+        life += _steps(random, producer, tables)
         if shared and random.random() < 0.3:
             life += [_events(other, random), _shared_step(random)]
-    life += [{"do": "run"}]
+    life = [*(one for one in life if suits(derived, tables, one)), {"do": "run"}]
     batch = random.choice((2, 4, 10) if focus in ("keys", "letters") else (2, 4, 10, 1000))
     return Case(seed, tables, life, batch=batch, key=key, derived=derived, shared=shared)
 
@@ -277,6 +284,8 @@ class Player:
         self.derived = Derived(self, case.derived)
         self.is_complete = False
         """Whether the last step was a run that came to its end, with nobody beside it."""
+        self.rows = case.batch
+        """Rows of a batch."""
         self.vacuumed: set[str] = set()
         self.expired = False
         self.unfinished: set[str] = set()
@@ -320,6 +329,10 @@ class Player:
                 return
             case "expire":
                 self._expire()
+                return
+            case "batch":
+                self.rows = step["rows"]
+                self._save()
                 return
             case "run":
                 self._run(step)
@@ -369,11 +382,14 @@ class Player:
         if table not in self.models:
             return
         self.models[table].edit(changes)
-        document = self.case.document()
+        self._save()
+
+    def _save(self) -> None:
+        document = self.case.document() | {"flush": {"rows": self.rows}}
         document["tables"] = {name: model.spec for name, model in self.models.items()} | self.case.derived
         self.world.save(document)
-        if table == self.case.shared:
-            self.world.save(self.case.other_document(self.models[table].spec), OTHER_FILE)
+        if self.case.shared in self.models:
+            self.world.save(self.case.other_document(self.models[self.case.shared].spec), OTHER_FILE)
 
     def _other(self, step: Step) -> None:
         """A run of the pipeline that shares a table."""
@@ -391,9 +407,9 @@ class Player:
         if "inside" in step:
             points.begin(step["at"], lambda: self._inside(step["inside"]))
         elif "fault" in step:
-            points.begin(step["fault"], partial(points.fail, step.get("away", 0)), of_store=True)
+            points.begin(step["fault"], partial(points.fail, step.get("away", 0)), STORE)
         elif "kill" in step:
-            points.begin(step["kill"], points.die)
+            points.begin(step["kill"], points.die, [step["point"]] if "point" in step else ())
         try:
             command()
         except Killed:

@@ -123,9 +123,10 @@ class Producer:
         self._topic = topic
         self._first = 0 if topic == TOPIC else _OTHERS
         self._few = focus in ("keys", "letters")
-        self._again = {"keys": 0.6, "letters": 0.4}.get(focus or "", 0.2)
-        self._bad = 4 if focus == "letters" else 1
-        self._changes = 0.6 if focus == "keys" else 0.25
+        self._again = {"keys": 0.6, "letters": 0.5, "marks": 0.3}.get(focus or "", 0.2)
+        self._misfit_rate = 0.4 if focus == "letters" else 0.08
+        self._broken_rate = 0.12 if focus == "letters" else 0.06
+        self._changes = {"keys": 0.6, "marks": 0.4}.get(focus or "", 0.25)
         self._tombstones = tombstones
         self._random = random
         self._misfits = misfits
@@ -155,7 +156,7 @@ class Producer:
             about["headers"] = (("h", b"1"), ("h", None))
         if self._tombstones and random.random() < 0.12:
             return Event(code="null_payload", **about | {"key": b'{"id": %d}' % number})
-        if random.random() < 0.06 * self._bad:
+        if random.random() < self._broken_rate:
             raw, code = random.choice(_BROKEN)
             return Event(raw=raw, code=code, **about)
         return Event(values=self._values(number), **about)
@@ -178,7 +179,7 @@ class Producer:
                 values[name] = random.choice(
                     good if name in self._misfits else [one for one in good if one != "[]"]
                 )
-        if self._misfits and random.random() < 0.08 * self._bad:
+        if self._misfits and random.random() < self._misfit_rate:
             name = random.choice(self._misfits)
             values[name] = random.choice(_MISFITS[name])
         if random.random() < 0.12:

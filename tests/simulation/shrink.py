@@ -78,7 +78,7 @@ def _smaller_steps(step: Step) -> Iterator[Step]:
             yield {**step, "events": [*events[:number], smaller, *events[number + 1 :]]}
     for option in ("kill", "fault", "inside"):
         if option in step:
-            yield {name: value for name, value in step.items() if name not in (option, "at")}
+            yield {name: value for name, value in step.items() if name not in (option, "at", "point")}
 
 
 def _smaller_events(event: Event) -> Iterator[Event]:

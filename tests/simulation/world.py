@@ -11,7 +11,7 @@ import itertools
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -61,13 +61,15 @@ class Points:
         self._at = 0
         self._action: Callable[[], None] | None = None
         self._dead = False
-        self._of_store = False
+        self._among: Collection[str] = ()
         self._steps = 0
 
-    def begin(self, at: int = 0, action: Callable[[], None] | None = None, *, of_store: bool = False) -> None:
-        """A new process, with an action at one of its points, or of those of the store; 0 is none of them."""
+    def begin(
+        self, at: int = 0, action: Callable[[], None] | None = None, among: Collection[str] = ()
+    ) -> None:
+        """A new process, with an action at one of its points, or of those `among` them; 0 is none of them."""
         self.passed, self._at, self._action, self._dead = 0, at, action, False
-        self._of_store = of_store
+        self._among = among
         self._steps = self.away = 0
         self.trace = []
 
@@ -96,7 +98,7 @@ class Points:
         self._steps += 1
         if self._steps > _MOST:
             raise Endless
-        self.passed += not self._of_store or name in STORE
+        self.passed += not self._among or name in self._among
         self.total += 1
         self.trace.append(name)
         if self._action is not None and self.passed == self._at:
@@ -106,12 +108,12 @@ class Points:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Let another process run while this one stands still."""
-        kept = self.passed, self._at, self._action, self._dead, self.trace, self._of_store
+        kept = self.passed, self._at, self._action, self._dead, self.trace, self._among
         self.begin()
         try:
             yield
         finally:
-            self.passed, self._at, self._action, self._dead, self.trace, self._of_store = kept
+            self.passed, self._at, self._action, self._dead, self.trace, self._among = kept
 
 
 class _Store(pafs.SubTreeFileSystem):  # type: ignore[misc]

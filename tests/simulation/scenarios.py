@@ -1,0 +1,66 @@
+"""Steps that belong together: what a life with a focus does often, with kills where they tell most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+from simulation.pipelines import Spec
+
+Step = dict[str, Any]
+Cure = Callable[[], Spec]
+
+
+def draw_scenario(
+    random: Random, focus: str, table: str, spec: Spec, events: Callable[[], Step], cure: Cure
+) -> list[Step]:
+    """The steps of one scenario, for the only table of a life. `cure` are options that many letters need."""
+    scenarios = {"keys": (_taken_back,), "letters": (_letters_ahead, _resent), "marks": (_rewritten,)}
+    return random.choice(scenarios[focus])(random, table, spec, events, cure)
+
+
+def killed(random: Random, do: str, point: str, **more: Any) -> Step:
+    """A step that dies at one of the first times that it passes a point of this name."""
+    return {"do": do, **more, "kill": random.choice((1, 1, 2, 3)), "point": point}
+
+
+def _taken_back(random: Random, table: str, _: Spec, events: Callable[[], Step], __: Cure) -> list[Step]:
+    """What is read again after a rewind must be right after each batch: deletions are forgotten, too."""
+    rewind = {"do": "rewind", "table": table, "back": random.choice((1, 2, 3))}
+    dies = killed(random, "run", "committed")
+    return [events(), dies, events(), killed(random, "run", "committed"), {"do": "run"}, rewind, dies, dies]
+
+
+def _letters_ahead(random: Random, table: str, _: Spec, events: Callable[[], Step], __: Cure) -> list[Step]:
+    """Letters of events that no table has read: they stay, are found again, and no batch forgets them."""
+    larger, smaller = {"do": "batch", "rows": 10}, {"do": "batch", "rows": random.choice((1, 2))}
+    dies = killed(random, "run", "letters_committed")
+    between = random.choice(([], [{"do": "discard", "table": table}], [smaller, dies], [smaller, dies]))
+    return [larger, events(), events(), killed(random, "run", "letters_committed"), *between, {"do": "run"}]
+
+
+def _resent(random: Random, table: str, spec: Spec, events: Callable[[], Step], cure: Cure) -> list[Step]:
+    """Letters become rows by another file, while newer changes of their keys are there already."""
+    replay: Step = {"do": "replay", "table": table}
+    steps: list[Step] = [events(), events(), {"do": "run"}]
+    if "schema" in spec:
+        steps.append({"do": "edit", "table": table, "changes": cure()})
+    dies = killed(random, "replay", random.choice(("replay_committed", "committed", "write")), table=table)
+    meets = {**replay, "at": random.randrange(1, 5), "inside": replay}
+    troubled = random.choice(([replay], [dies, replay], [dies, replay], [meets], [meets]))
+    back = {"do": "rewind", "table": table, "back": 1}
+    return [*steps, *troubled, *random.choice(([], [back], [back, replay]))]
+
+
+def _rewritten(random: Random, table: str, spec: Spec, events: Callable[[], Step], _: Cure) -> list[Step]:
+    """Rows of a file are marked; then it is written again by changes of other rows, or by a compaction."""
+    marks, rewrites = (
+        {"do": "edit", "table": table, "changes": {"updates": updates}}
+        for updates in ("merge_on_read", "copy_on_write")
+    )
+    run = {"do": "run"}
+    compact = {"do": "compact", "table": table, "at": random.randrange(1, 4), "inside": run}
+    begin: list[Step] = [{"do": "batch", "rows": 10}, marks, events(), run, events(), run]
+    endings = ([rewrites, events(), run], [events(), compact], [events(), run, compact])
+    return [*begin, *random.choice(endings)]
