@@ -25,6 +25,7 @@ from lakefeed.tables.rewrite import compact
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer
 from simulation.checks import LogReader, Wrong, compare, duckdb_rows, rows_of
+from simulation.database import FORMAT, DatabaseProducer, draw_database_tables, suits_changes
 from simulation.derived import Derived, draw_derived, suits
 from simulation.events import MISFITS, OTHER_TOPIC, Producer
 from simulation.model import OutOfScope, Refusal, TableModel
@@ -54,12 +55,13 @@ class Case:
     """The `key` of the source: with it, an event without a payload deletes the row of its key."""
     derived: dict[str, Spec] = field(default_factory=dict)
     """Tables that another one feeds, or that have a route."""
+    format: str = "json"
     shared: str | None = None
     """A table that another pipeline feeds as well, from another topic."""
 
     def document(self) -> dict[str, Any]:
         """The pipeline file."""
-        source = {"type": "kafka", "brokers": "memory:9092", "topics": ["orders"]}
+        source = {"type": "kafka", "brokers": "memory:9092", "topics": ["orders"], "format": self.format}
         return {
             "name": NAME,
             "sources": {SOURCE: source | ({"key": self.key} if self.key else {})},
@@ -81,6 +83,8 @@ class Case:
 def draw(seed: int, steps: int = 14) -> Case:
     """The case of a seed: the same whenever and wherever it is drawn."""
     random = Random(seed)
+    if random.random() < 0.1:
+        return _draw_database(seed, random, steps)
     focus = random.choice((None, None, *FOCUS))
     tables = draw_tables(random, focus)
     derived = draw_derived(random, tables)
@@ -110,6 +114,17 @@ def draw(seed: int, steps: int = 14) -> Case:
     life = [*(one for one in life if suits(derived, tables, one)), {"do": "run"}]
     batch = random.choice((2, 4, 10) if focus in ("keys", "letters") else (2, 4, 10, 1000))
     return Case(seed, tables, life, batch=batch, key=key, derived=derived, shared=shared)
+
+
+def _draw_database(seed: int, random: Random, steps: int) -> Case:
+    """A life of tables that follow a database."""
+    tables = draw_database_tables(random)
+    producer = DatabaseProducer(random, misfits=loose_fields(tables), ordered=True, focus="keys")
+    life = [_events(producer, random), {"do": "run"}]
+    while len(life) < steps:
+        life += [one for one in _steps(random, producer, tables) if suits_changes(one)]
+    life += [{"do": "run"}]
+    return Case(seed, tables, life, batch=random.choice((2, 4, 10, 1000)), format=FORMAT)
 
 
 def _shared(random: Random, tables: Mapping[str, Spec]) -> str | None:

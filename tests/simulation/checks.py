@@ -23,6 +23,8 @@ _ACTIONS = {"commitInfo", "protocol", "metaData", "add", "remove", "txn", "cdc",
 
 
 _NO_VECTOR = "@"
+_APART = ("_rescued", "__sequence", "__deleted", "__ts_ms")
+"""Columns that are compared as JSON, or that say of a change what `__op` says as well."""
 _CASTS: Mapping[str, Callable[[str], Any]] = {
     "string": str,
     "long": int,
@@ -175,7 +177,7 @@ def compare(kind: str, expected: Iterable[Mapping[str, Any]], found: Iterable[Ma
 
 def text_of(row: Mapping[str, Any]) -> str:
     """A row as text that is the same for the same values."""
-    return _text({name: value for name, value in row.items() if name != "_rescued"}) + _rescued(row)
+    return _text({name: value for name, value in row.items() if name not in _APART}) + _rescued(row)
 
 
 def _rescued(row: Mapping[str, Any]) -> str:

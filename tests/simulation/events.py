@@ -92,13 +92,25 @@ class Event:
     """How many offsets before it hold no event."""
     topic: str = TOPIC
     offset: int = -1
+    change: str | None = None
+    """What Debezium says of a change: its `op`, or that it is a tombstone, which says nothing."""
+    place: int = 0
+    """Where the change is in the log of its database."""
 
     @property
     def payload(self) -> bytes | None:
         """The bytes."""
         if self.code is not None:
             return None if self.raw is None else self.raw.encode("latin-1")
-        return ("{" + ", ".join(f'"{name}": {text}' for name, text in self.values.items()) + "}").encode()
+        row = "{" + ", ".join(f'"{name}": {text}' for name, text in self.values.items()) + "}"
+        return self._envelope(row).encode() if self.change else row.encode()
+
+    def _envelope(self, row: str) -> str:
+        before = row if self.change == "d" else "null"
+        after = "null" if self.change in ("d", "t") else row
+        source = f'{{"connector": "postgresql", "name": "s", "lsn": {self.place}, "table": "orders"}}'
+        about = f'"op": "{self.change}", "ts_ms": {self.milliseconds}, "source": {source}'
+        return f'{{"before": {before}, "after": {after}, {about}}}'
 
 
 class Producer:

@@ -22,6 +22,7 @@ Row = dict[str, Any]
 Place = tuple[str, int]
 """A partition and an offset."""
 
+_PLACE = "__place"
 _ORDER = ("bad_name", "new_column")
 """The first that fails gives the code, after those of the columns in the order of the table."""
 _METADATA = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers")
@@ -82,8 +83,12 @@ class Shaper:
             if (where := self.spec.get("where")) and _column_of(where) in row and not self.meets(row, where):
                 return Shaped()
             return Shaped(row, "tombstone") if row else Refusal("decode", event.code or "")
+        if event.change == "tombstone":
+            return Shaped()
         if event.code is not None:
             return Refusal("decode", event.code)
+        if event.change is not None:
+            return self._changed(event)
         found = self._decoded(event)
         if isinstance(found, Refusal):
             return found
@@ -99,6 +104,24 @@ class Shaper:
         if not deletes and (refused := self._expected(row)) is not None:
             return refused
         return self._keyed(_without_nulls(row | self._derived(row)), op)
+
+    def _changed(self, event: Event) -> Shaped | Refusal:
+        """A change of a database: its row, with what Debezium says of it."""
+        about: Row = {"__op": event.change}
+        if event.change == "t":
+            return Shaped({}, "truncate")
+        found = self._decoded(event)
+        if isinstance(found, Refusal):
+            return found
+        row = found | self._metadata(event)
+        deletes = event.change == "d"
+        if not deletes and (where := self.spec.get("where")) and not self.meets(row, where):
+            # A row that no longer meets the condition leaves the table; a new one does not come.
+            deletes = event.change == "u"
+            if not deletes:
+                return Shaped()
+        row = _without_nulls(self._selected(row) | about)
+        return self._keyed(_without_nulls(row | self._derived(row)), "delete" if deletes else "upsert")
 
     def _decoded(self, event: Event) -> Row | Refusal:
         row: Row = {}
@@ -281,9 +304,11 @@ class TableModel:
         if isinstance(shaped, Refusal):
             self.letters[place] = shaped
         elif shaped.row is not None:
-            self._land(place, shaped)
+            self._land(place, shaped, event=event)
 
-    def _land(self, place: Place, shaped: Shaped, *, replayed: bool = False) -> None:
+    def _land(
+        self, place: Place, shaped: Shaped, *, replayed: bool = False, event: Event | None = None
+    ) -> None:
         assert shaped.row is not None
         taken, mode = self.taken, self.spec.get("mode", "append")
         if mode == "overwrite" and taken.is_over and not replayed:
@@ -298,6 +323,9 @@ class TableModel:
             shaped.row.update(dict.fromkeys(self.spec.get("sequence_by", ())))
         change = shaped.row | {"op": shaped.op}
         change |= {"": shaped.row}
+        if event is not None and event.change is not None:
+            taken.state.follow()
+            change |= {_PLACE: event.place, "from": str(event.partition)}
         key = tuple(shaped.row.get(name) for name in self.spec["keys"])
         if mode == "deduplicate":
             taken.state.add(key, shaped.row)
@@ -370,6 +398,8 @@ class TableModel:
         for place, refusal in before.replayed.items():
             if place not in self.taken.replayed and place[1] < self.taken.positions.get(place[0], 0):
                 self.letters[place] = refusal
+        for place in self.taken.replayed:
+            self.letters.pop(place, None)
 
     def restore(self, version: int) -> None:
         """Bring the rows of a version back, and what it knew of deletions; positions stay."""
@@ -440,6 +470,10 @@ class _Upserts(UpsertModel):
     def has(self, key: tuple[Any, ...], sequence: Any) -> bool:
         """Whether the row of a key is of a sequence."""
         return bool(self.rows.get(key, {}).get("") == sequence)
+
+    def follow(self) -> None:
+        """Order changes by their places in the log of a database; of two of one place, the later wins."""
+        self.sequence, self.ties = _PLACE, True
 
     def forget(self, where: str) -> None:
         """Take rows out, and leave no note of it."""

@@ -31,7 +31,13 @@ def shrink(case: Case, fails: Fails, most: int = _MOST) -> Case:
 
 
 def is_in_scope(case: Case) -> bool:
-    """Whether every value has one meaning: a misfit needs a declared type in all tables."""
+    """Whether every value has one meaning: a misfit needs a declared type in all tables.
+
+    And whether each table has the options without which its mode is nothing.
+    """
+    needed = {"history": ("keys", "sequence_by"), **dict.fromkeys(("upsert", "deduplicate"), ("keys",))}
+    if any(name not in spec for spec in case.tables.values() for name in needed.get(spec.get("mode"), ())):
+        return False
     loose = loose_fields(case.tables | {name: one for name, one in case.derived.items() if "route" in one})
     events = [event for step in case.steps for event in step.get("events", ())]
     return bool(case.tables) and all(
@@ -108,7 +114,8 @@ def as_test(case: Case) -> str:
             lines.append("        ]},")
         else:
             lines.append(f"        {step!r},")
-    more = {"derived": case.derived, "shared": case.shared}
+    named = {} if case.format == "json" else {"format": case.format}
+    more = named | {"derived": case.derived, "shared": case.shared}
     lines += [
         "    ]",
         "",

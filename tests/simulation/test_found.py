@@ -21,3 +21,29 @@ def test_run_that_reconciles_dead_letters_during_a_rewind_does_not_fail_the_rewi
     ]
 
     assert play(Case(101, tables, steps)) is None
+
+
+def test_rewind_behind_a_rewind_makes_no_dead_letter_of_a_row_that_it_brings_back() -> None:
+    tables = {
+        "a": {"path": "a", "from": "k", "mode": "append", "schema": {"id": "long", "price": "decimal(10,2)"}}
+    }
+    steps = [
+        {"do": "produce", "events": [Event(0, values={"id": "0", "seq": "13", "price": "100000000"})]},
+        {"do": "run"},
+        {"do": "edit", "table": "a", "changes": {"evolve": {"type_change": "rescue"}}},
+        {"do": "replay", "table": "a"},
+        {"do": "rewind", "table": "a", "back": 1},
+        {"do": "replay", "table": "a"},
+        {"do": "rewind", "table": "a", "back": 2},
+    ]
+
+    assert play(Case(5052, tables, steps)) is None
+
+
+def test_what_debezium_says_of_each_change_is_no_new_column() -> None:
+    spec = {"path": "a", "from": "k", "mode": "upsert", "keys": ["id"], "schema": {"id": "long"}}
+    events = [Event(0, values={"id": "1"}, change="c", place=1)]
+    steps = [{"do": "produce", "events": events}, {"do": "run"}]
+
+    case = Case(55, {"a": spec | {"evolve": "dead_letter"}}, steps, format="debezium")
+    assert play(case) is None

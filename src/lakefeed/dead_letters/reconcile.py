@@ -201,7 +201,8 @@ def unreconciled(tables: Tables, handle: TableHandle) -> frozenset[Identity]:
     if former := former_offsets(order):
         batches = _of_offsets(tables, handle.id.table, former)
         return frozenset(one for batch in batches for one in identities(batch))
-    return frozenset(members(from_commit_info(order["letters"])) if order["kind"] == "replay" else ())
+    replayed = order["letters"] if order["kind"] == "replay" else order.get("replayed", ())
+    return frozenset(members(from_commit_info(replayed)))
 
 
 def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordered: int) -> bool:
@@ -213,6 +214,13 @@ def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordere
     if order["kind"] == "rebuild":
         return _replace_all(tables, handle, dead_letters, order, {key: ordered})
     if order["kind"] == "rewind":
+        groups = from_commit_info(order.get("replayed", ()))
+        if there := _count(tables, handle.id.table, groups):
+            # Rows of the version that came back. The number is set with the letters that come back, if any.
+            told = commit_info | {"kind": "replayed", "letters": there}
+            condition = _condition(tables, handle.id.table, groups)
+            if not remove(dead_letters, condition, told, {}, there):
+                return False
         return _return(tables, dead_letters, order, commit_info, {key: ordered})
     if former := former_offsets(order):
         there = sum(batch.num_rows for batch in _of_offsets(tables, handle.id.table, former))
