@@ -89,12 +89,18 @@ class Event:
     """How many offsets before it hold no event."""
     topic: str = TOPIC
     offset: int = -1
+    shown: int | None = None
+    """The offset that metadata columns have, where it is another one."""
+    text: str | None = None
+    """The payload, where it is no JSON."""
 
     @property
     def payload(self) -> bytes | None:
         """The bytes."""
         if self.code is not None:
             return None if self.raw is None else self.raw.encode("latin-1")
+        if self.text is not None:
+            return self.text.encode()
         return ("{" + ", ".join(f'"{name}": {text}' for name, text in self.values.items()) + "}").encode()
 
 
