@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -27,7 +27,7 @@ from lakefeed.upkeep.file_writer import file_writer
 from simulation.checks import LogReader, Wrong, compare, duckdb_rows, rows_of
 from simulation.database import FORMAT, DatabaseProducer, draw_database_tables, suits_changes
 from simulation.derived import Derived, draw_derived, suits
-from simulation.events import MISFITS, OTHER_TOPIC, Producer
+from simulation.events import MISFITS, OTHER_TOPIC, Event, Producer
 from simulation.model import OutOfScope, Refusal, TableModel
 from simulation.operations import OPERATIONS, Operations, draw_operation
 from simulation.pipelines import FOCUS, Spec, draw_tables, loose_fields
@@ -58,13 +58,17 @@ class Case:
     format: str = "json"
     shared: str | None = None
     """A table that another pipeline feeds as well, from another topic."""
+    kind: str = "kafka"
+    source: dict[str, Any] = field(default_factory=dict)
+    """The options of a source that is not Kafka."""
 
     def document(self) -> dict[str, Any]:
         """The pipeline file."""
         source = {"type": "kafka", "brokers": "memory:9092", "topics": ["orders"], "format": self.format}
+        source |= {"key": self.key} if self.key else {}
         return {
             "name": NAME,
-            "sources": {SOURCE: source | ({"key": self.key} if self.key else {})},
+            "sources": {SOURCE: self.source or source},
             "tables": self.tables | self.derived,
             "flush": {"rows": self.batch},
             "upkeep": "off",
@@ -313,7 +317,7 @@ class Player:
 
     def play(self) -> None:
         """Raise Wrong at the first step after which something is wrong."""
-        with self.world.broker.clients().installed(), installed(self.world.points):
+        with self._installed():
             for number, step in enumerate(self.case.steps):
                 try:
                     self._step(step)
@@ -327,6 +331,12 @@ class Player:
                     kind = f"{type(error).__name__}"
                     raise Wrong(kind, f"in step {number} ({_title(step)}): {error}") from error
             self._settle()
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        """Let the product run in the world."""
+        with self.world.broker.clients().installed(), installed(self.world.points):
+            yield
 
     def _step(self, step: Step) -> None:
         self.world.points.begin()
@@ -352,10 +362,10 @@ class Player:
             case "run":
                 self._run(step)
             case _:
-                self._command(step)
+                self._act(step)
         self._check()
 
-    def _command(self, step: Step) -> None:
+    def _act(self, step: Step) -> None:
         if step["do"] in OPERATIONS:
             self.operations.play(step)
         else:
@@ -383,7 +393,7 @@ class Player:
             elif step["do"] == "replay":
                 self._replay(step, state=".elsewhere")
             else:
-                self._command(step)
+                self._act(step)
 
     def _expire(self) -> None:
         """Retention takes what every table has read."""
@@ -567,12 +577,12 @@ class Player:
             f"{NAME}/#replay/{name}", 0
         )
         for one in found:
-            place = (f"{one['topic']}-{one['partition']}", one["offset"])
+            place = self._place_of(one)
             refusal = Refusal(one["stage"], one["code"])
             if place in seen:
                 raise Wrong("letters", f"{name}: {place} is a dead letter twice")
             seen.add(place)
-            event = next(event for event in self.world.events[place[0]] if event.offset == place[1])
+            event = self._event_of(name, place, one)
             if one["payload"] != event.payload:
                 raise Wrong("letters", f"{name}: {place} has another payload than its event")
             known = model.letters.get(place) or model.ahead.get(place)
@@ -591,6 +601,14 @@ class Player:
             texts = [f"{place} {expected[place]}" for place in sorted(missing)]
             raise Wrong("letters", f"{name}: no dead letter of {', '.join(texts)}")
         model.ahead |= ahead
+
+    def _place_of(self, letter: Mapping[str, Any]) -> tuple[str, int]:
+        """The partition and the offset of a dead letter."""
+        return f"{letter['topic']}-{letter['partition']}", letter["offset"]
+
+    def _event_of(self, table: str, place: tuple[str, int], letter: Mapping[str, Any]) -> Event:
+        """The event that a dead letter of a table is of."""
+        return next(event for event in self.world.events[place[0]] if event.offset == place[1])
 
     def _settle(self) -> None:
         """At the end of a life: `verify --deep`, and all engines that read Delta without a JVM."""

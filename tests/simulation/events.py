@@ -96,12 +96,18 @@ class Event:
     """What Debezium says of a change: its `op`, or that it is a tombstone, which says nothing."""
     place: int = 0
     """Where the change is in the log of its database."""
+    shown: int | None = None
+    """The offset that metadata columns have, where it is another one."""
+    text: str | None = None
+    """The payload, where it is no JSON."""
 
     @property
     def payload(self) -> bytes | None:
         """The bytes."""
         if self.code is not None:
             return None if self.raw is None else self.raw.encode("latin-1")
+        if self.text is not None:
+            return self.text.encode()
         row = "{" + ", ".join(f'"{name}": {text}' for name, text in self.values.items()) + "}"
         return self._envelope(row).encode() if self.change else row.encode()
 

@@ -178,7 +178,7 @@ class Shaper:
         known = {
             "_topic": event.topic,
             "_partition": event.partition,
-            "_offset": event.offset,
+            "_offset": event.offset if event.shown is None else event.shown,
             "_timestamp": _EPOCH + dt.timedelta(milliseconds=event.milliseconds),
             "_key": event.key,
             "_headers": [{"key": name, "value": value} for name, value in event.headers] or None,

@@ -31,6 +31,8 @@ class Mutant:
     module: str
     before: str
     after: str
+    source: str = "kafka"
+    """Lives of which source must find it."""
 
     @property
     def file(self) -> Path:
@@ -287,6 +289,104 @@ MUTANTS = (
 )
 
 
+FILES = (
+    Mutant(
+        "a second instance never numbers a file again",
+        "lakefeed.sources.files.ledger",
+        "Change(files, {self._mark: last}, {self._mark: before}, ",
+        "Change(files, {self._mark: last}, {}, ",
+    ),
+    Mutant(
+        "files are listed again when another instance was faster",
+        "lakefeed.sources.files.client",
+        "                files = self._finder.everything()\n            self._finder.done()",
+        "                pass\n            self._finder.done()",
+    ),
+    Mutant(
+        "a file with another content than the one found is not read for it",
+        "lakefeed.sources.files.waiting",
+        "        part = self._ledger.rows_of(numbers)\n"
+        "        return found_files(part.filter(pa.array(~self._known.superseded(part))))",
+        "        part = self._ledger.rows_of(numbers)\n        return found_files(part)",
+    ),
+    Mutant(
+        "a number that was replaced is not read",
+        "lakefeed.sources.files.known",
+        "if state not in (*GONE, *TAKEN_AWAY)",
+        "if state not in TAKEN_AWAY",
+    ),
+    Mutant(
+        "a reload takes out the rows of the numbers before",
+        "lakefeed.handles.reloading",
+        "        if former and span.start <= one.start < span.end:",
+        "        if False:",
+    ),
+    Mutant(
+        "a reload takes out rows of every former number",
+        "lakefeed.sources.files.waiting",
+        '            number = row.get("replaces")\n',
+        "            number = None\n",
+    ),
+    Mutant(
+        "dead letters of a table that has not read the file go with the reload",
+        "lakefeed.dead_letters.reconcile",
+        "    if not spans:\n        return 0\n",
+        "    return 0\n",
+    ),
+    Mutant(
+        "dead letters go with the rows that a reload replaces",
+        "lakefeed.dead_letters.reconcile",
+        "return {replay_id(name): settled} if former_dead_letters(tables, handle, reloads) else {}",
+        "return {}",
+    ),
+    Mutant(
+        "`fail` stops at a file that tables have read",
+        "lakefeed.sources.files.client",
+        'if self._source.on_change == "fail" and not pc.all(untouched).as_py():',
+        "if False:",
+    ),
+    Mutant(
+        "files are taken away when all tables have them",
+        "lakefeed.sources.files.client",
+        "known, end = self._ledger.known, file_number(self._acknowledged)",
+        "known, end = self._ledger.known, file_number(self._reached)",
+    ),
+    Mutant(
+        "a file is looked at again before it is taken away",
+        "lakefeed.sources.files.after",
+        "            self._opener.check(replace(file, path=str(aside)))\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "files are copied before they are deleted",
+        "lakefeed.sources.files.after",
+        "                    self._copy(file, inside)\n",
+        "",
+    ),
+    Mutant(
+        "`forget_after` notes what may come back",
+        "lakefeed.sources.files.client",
+        "        return new.filter(pc.invert(doubtful))",
+        "        return new",
+    ),
+    Mutant(
+        "`forget_after` keeps files that are there",
+        "lakefeed.sources.files.ledger",
+        "        return old & passed & self.known.is_missing(numbers), old & gone",
+        "        return old & passed, old & gone",
+    ),
+    Mutant(
+        "the ledger is told of files that were read",
+        "lakefeed.sources.files.client",
+        "        if not self._runs or not self._noted:",
+        "        if True:",
+    ),
+)
+"""What only lives of files can find."""
+
+ALL = (*MUTANTS, *FILES)
+
+
 class _Loader(importlib.machinery.SourceFileLoader):
     mutant: Mutant
 
@@ -313,36 +413,37 @@ class _Finder(importlib.abc.MetaPathFinder):
         )
 
 
-def _play(name: str, seed: int, seconds: float) -> int:
+def _play(name: str, source: str, seed: int, seconds: float) -> int:
     """Play lives on one mutant until one fails, on the product itself for a name of none; 0 if one did."""
-    for mutant in (one for one in MUTANTS if one.name == name):
+    for mutant in (one for one in ALL if one.name == name):
         sys.meta_path.insert(0, _Finder(mutant))
     # Only now, as the product is imported with it.
     from simulation.simulate import findings
 
     logging.getLogger("lakefeed").setLevel(logging.CRITICAL)
-    for case, wrong in findings(seed, seconds, quiet=True):
+    for case, wrong in findings(seed, seconds, [source], quiet=True):
         print(f"seed {case.seed}: {wrong}")
-        if name == "none" or _is_sound(case.seed):
+        if name == "none" or _is_sound(case.seed, source):
             return 0
         print("    which the product itself fails")
     return 1
 
 
-def _is_sound(seed: int) -> bool:
+def _is_sound(seed: int, source: str) -> bool:
     """Whether the product itself passes the life that has failed with a mutant."""
     command = [sys.executable, "-m", "simulation.mutants", "--play", "none"]
-    command += ["--seed", str(seed), "--minutes", "0"]
+    command += ["--seed", str(seed), "--minutes", "0", "--source", source]
     return subprocess.run(command, capture_output=True, check=False).returncode == 1
 
 
 def hunt(seed: int, minutes: float, names: Sequence[str]) -> list[str]:
     """Play lives on each mutant, for so long at most; returns those that none has found."""
     missed = []
+    sources = {one.name: one.source for one in ALL}
     for name in names:
         began = time.monotonic()
         command = [sys.executable, "-m", "simulation.mutants", "--play", name, "--seed", str(seed)]
-        command += ["--minutes", str(minutes)]
+        command += ["--minutes", str(minutes), "--source", sources[name]]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         took = f"{time.monotonic() - began:.0f} s"
         is_found = not done.returncode
@@ -359,10 +460,12 @@ def _main() -> int:
     parser.add_argument("--minutes", type=float, default=5, help="for each mutant")
     parser.add_argument("--only", help="mutants with this in their name")
     parser.add_argument("--play", help=argparse.SUPPRESS)
+    parser.add_argument("--source", help="only mutants for lives of this source")
     given = parser.parse_args()
     if given.play:
-        return _play(given.play, given.seed, given.minutes * 60)
-    names = [one.name for one in MUTANTS if (given.only or "") in one.name]
+        return _play(given.play, given.source, given.seed, given.minutes * 60)
+    chosen = [one for one in ALL if given.source in (None, one.source)]
+    names = [one.name for one in chosen if (given.only or "") in one.name]
     print(f"seed {given.seed}, {given.minutes:g} minutes for each of {len(names)} mutants", flush=True)
     missed = hunt(given.seed, given.minutes, names)
     print(f"found {len(names) - len(missed)} of {len(names)}; not found: {', '.join(missed) or 'none'}")

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from lakefeed.pipeline.flush import Flush
 from lakefeed.pipeline.options.evolve import Evolve
 from lakefeed.pipeline.pipeline import DeadLetters, Pipeline
 from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
+from lakefeed.sources.files.source import FilesSource
 from lakefeed.sources.kafka.source import KafkaSource
+from simulation import file_lives
 from simulation.pipelines import DRAWN
 
-MODELS: tuple[type[Section], ...] = (Table, Evolve, KafkaSource, Pipeline, DeadLetters, Flush)
+MODELS: tuple[type[Section], ...] = (Table, Evolve, KafkaSource, FilesSource, Pipeline, DeadLetters, Flush)
 
 ALWAYS: Mapping[type[Section], tuple[str, ...]] = {
     Table: ("path", "from_"),
     Evolve: ("new_column", "type_change"),
     KafkaSource: ("type", "format", "brokers", "topics", "key"),
+    FilesSource: ("type", "path"),
     Pipeline: ("name", "sources", "tables", "flush", "upkeep", "state", "sync", "give_up_after"),
     DeadLetters: (),
     Flush: ("rows",),
@@ -41,6 +44,13 @@ NO_DIFFERENCE: Mapping[type[Section], Mapping[str, str]] = {
         "flush": "the flush of the pipeline, which a life draws",
         "group": "a name under which offsets are told to others",
         "options": "options of librdkafka, which a life has not",
+    },
+    FilesSource: {
+        "flush": "the flush of the pipeline, which a life draws",
+        "settle": "how long a file must rest; those of a life are whole",
+        "after_delay": "when files go that were read; `after` draws that they do",
+        "ledger": "where the ledger is",
+        "storage": "options of an object store; the store of a life is memory",
     },
     Pipeline: {
         "storage": "options of an object store; the store of a life is memory",
@@ -85,6 +95,14 @@ ELSEWHERE: Mapping[type[Section], Mapping[str, str]] = {
         "on_data_loss": "tests/services/test_kafka_truncated.py",
         "assignment": "tests/services/test_kafka_group.py",
     },
+    FilesSource: {
+        "encoding": "tests/unit/sources/files/test_formats.py",
+        "start": "tests/unit/sources/files/test_behind.py",
+        "on_move": "tests/unit/sources/files/test_moved.py",
+        "notify": "tests/services/test_files_s3.py",
+        "backfill": "tests/services/test_files_s3.py",
+        "partitions": "tests/unit/sources/files/test_partitions.py",
+    },
     Pipeline: {"dead_letters": "tests/unit/engine/batch/test_refusals.py"},
     DeadLetters: {
         "form": "tests/services/test_ingest.py",
@@ -97,15 +115,18 @@ ELSEWHERE: Mapping[type[Section], Mapping[str, str]] = {
 """Fields that make a difference and that no life draws yet, with the tests that try them."""
 
 
+_DRAWN: Mapping[type[Section], Collection[str]] = {Table: DRAWN, FilesSource: file_lives.DRAWN}
+"""Fields that a life draws."""
+
+
 def missing(model: type[Section]) -> list[str]:
     """The fields of a model that nothing here names."""
-    drawn = DRAWN if model is Table else {}
+    drawn = _DRAWN.get(model, {})
     named = {*ALWAYS[model], *drawn, *NO_DIFFERENCE.get(model, {}), *ELSEWHERE[model]}
     return sorted(model.model_fields.keys() - named)
 
 
 def unknown(model: type[Section]) -> list[str]:
     """What is named here and is no field of the model, or is named twice."""
-    drawn = list(DRAWN) if model is Table else []
-    named = [*ALWAYS[model], *drawn, *NO_DIFFERENCE.get(model, {}), *ELSEWHERE[model]]
+    named = [*ALWAYS[model], *_DRAWN.get(model, {}), *NO_DIFFERENCE.get(model, {}), *ELSEWHERE[model]]
     return sorted({name for name in named if name not in model.model_fields or named.count(name) > 1})

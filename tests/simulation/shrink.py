@@ -65,6 +65,9 @@ def _smaller(case: Case) -> Iterator[Case]:
     for name, spec in case.tables.items():
         for smaller in _smaller_specs(spec):
             yield replace(case, tables={**case.tables, name: smaller})
+    for name in case.source:
+        if name not in ("type", "path", "format", "settle", "on_change"):
+            yield replace(case, source={other: one for other, one in case.source.items() if other != name})
 
 
 def _without_parts(items: list[Any]) -> Iterator[list[Any]]:
@@ -82,7 +85,7 @@ def _smaller_steps(step: Step) -> Iterator[Step]:
     for number, event in enumerate(events):
         for smaller in _smaller_events(event):
             yield {**step, "events": [*events[:number], smaller, *events[number + 1 :]]}
-    for option in ("kill", "fault", "inside"):
+    for option in ("kill", "fault", "inside", "seconds", "form"):
         if option in step:
             yield {name: value for name, value in step.items() if name not in (option, "at", "point")}
 
@@ -109,20 +112,18 @@ def as_test(case: Case) -> str:
     lines = [f"def test_seed_{case.seed}() -> None:", f"    tables = {case.tables!r}", "    steps = ["]
     for step in case.steps:
         if "events" in step:
-            lines.append("        {'do': 'produce', 'events': [")
+            about = ", ".join(f"{name!r}: {one!r}" for name, one in step.items() if name != "events")
+            lines.append(f"        {{{about}, 'events': [")
             lines += [f"            {_event(event)}," for event in step["events"]]
             lines.append("        ]},")
         else:
             lines.append(f"        {step!r},")
-    named = {} if case.format == "json" else {"format": case.format}
-    more = named | {"derived": case.derived, "shared": case.shared}
-    lines += [
-        "    ]",
-        "",
-        f"    case = Case({case.seed}, tables, steps, batch={case.batch}, key={case.key!r}"
-        + "".join(f", {name}={value!r}" for name, value in more.items() if value)
-        + ")",
-    ]
+    given = [f"{case.seed}", "tables", "steps", f"batch={case.batch}", f"key={case.key!r}"]
+    given += [] if case.kind == "kafka" else [f"kind={case.kind!r}", f"source={case.source!r}"]
+    given += [] if case.format == "json" else [f"format={case.format!r}"]
+    more = {"derived": case.derived, "shared": case.shared}
+    given += [f"{name}={value!r}" for name, value in more.items() if value]
+    lines += ["    ]", "", f"    assert play(Case({', '.join(given)})) is None"]
     return "\n".join(lines)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from simulation.cases import Case, play
+from simulation.cases import Case
 from simulation.events import Event
+from simulation.sources import play
 
 
 def test_run_that_reconciles_dead_letters_during_a_rewind_does_not_fail_the_rewind() -> None:
@@ -47,3 +48,14 @@ def test_what_debezium_says_of_each_change_is_no_new_column() -> None:
 
     case = Case(55, {"a": spec | {"evolve": "dead_letter"}}, steps, format="debezium")
     assert play(case) is None
+
+
+def test_file_that_another_instance_takes_away_is_not_found_anew() -> None:
+    tables = {"b": {"path": "b", "from": "k", "mode": "upsert", "keys": ["id"]}}
+    source = {"type": "files", "path": "landing", "format": "json", "settle": "0s", "on_change": "fail"}
+    steps = [
+        {"do": "put", "path": "a.json", "events": [Event(0, values={"id": "5", "seq": "17"})]},
+        {"do": "run", "at": 1, "inside": {"do": "run"}},
+    ]
+
+    assert play(Case(42, tables, steps, kind="files", source=source | {"after": {"move": "done"}})) is None
