@@ -30,7 +30,7 @@ from simulation.derived import Derived, draw_derived, suits
 from simulation.events import MISFITS, OTHER_TOPIC, Event, Producer
 from simulation.model import OutOfScope, Refusal, TableModel
 from simulation.operations import OPERATIONS, Operations, draw_operation
-from simulation.pipelines import FOCUS, Spec, draw_tables, loose_fields
+from simulation.pipelines import FOCUS, Spec, draw_layout, draw_tables, loose_fields
 from simulation.scenarios import draw_scenario
 from simulation.world import STORE, Endless, Killed, World, installed
 
@@ -84,13 +84,15 @@ class Case:
         return document | {"sources": {OTHER_SOURCE: source | key}}
 
 
-def draw(seed: int, steps: int = 14) -> Case:
-    """The case of a seed: the same whenever and wherever it is drawn."""
+def draw(seed: int, steps: int = 14, about: str | None = None) -> Case:
+    """The case of a seed: the same whenever and wherever it is drawn. `about` is its focus, if not any."""
     random = Random(seed)
-    if random.random() < 0.1:
+    if about is None and random.random() < 0.1:
         return _draw_database(seed, random, steps)
-    focus = random.choice((None, None, *FOCUS))
+    focus = about or random.choice((None, None, *FOCUS))
     tables = draw_tables(random, focus)
+    for spec in tables.values():
+        draw_layout(random, spec)
     derived = draw_derived(random, tables)
     misfits = loose_fields(tables | {name: spec for name, spec in derived.items() if "route" in spec})
     ordered = any(spec.get("ignore_nulls") for spec in tables.values())
@@ -116,7 +118,7 @@ def draw(seed: int, steps: int = 14) -> Case:
         if shared and random.random() < 0.3:
             life += [_events(other, random), _shared_step(random)]
     life = [*(one for one in life if suits(derived, tables, one)), {"do": "run"}]
-    batch = random.choice((2, 4, 10) if focus in ("keys", "letters") else (2, 4, 10, 1000))
+    batch = random.choice((2, 4, 10) if focus in ("keys", "letters", "resent") else (2, 4, 10, 1000))
     return Case(seed, tables, life, batch=batch, key=key, derived=derived, shared=shared)
 
 
@@ -229,6 +231,7 @@ def _step(random: Random, producer: Producer, tables: Mapping[str, Spec]) -> Ste
         "expire": 2,
         "operation": 7,
         "lose_state": 2,
+        "batch": 4,
     }
     operation = draw_operation(random, table, tables[table])
     match random.choices(list(kinds), list(kinds.values()))[0]:
@@ -236,6 +239,9 @@ def _step(random: Random, producer: Producer, tables: Mapping[str, Spec]) -> Ste
             return _events(producer, random)
         case "kill":
             return {"do": "run", "kill": random.randrange(1, 40)}
+        case "batch":
+            size = random.choice(({}, {"bytes": "100B"}, {"bytes": "500B"}))
+            return {"do": "batch", "rows": random.choice((1, 3, 10, 1000)), **size}
         case "operation":
             return operation or {"do": "checkpoint", "table": table}
         case "partition":
@@ -303,8 +309,8 @@ class Player:
         self.derived = Derived(self, case.derived)
         self.is_complete = False
         """Whether the last step was a run that came to its end, with nobody beside it."""
-        self.rows = case.batch
-        """Rows of a batch."""
+        self.flush: dict[str, Any] = {"rows": case.batch}
+        """Where a batch ends."""
         self.vacuumed: set[str] = set()
         self.expired = False
         self.unfinished: set[str] = set()
@@ -356,7 +362,7 @@ class Player:
                 self._expire()
                 return
             case "batch":
-                self.rows = step["rows"]
+                self.flush = {name: value for name, value in step.items() if name != "do"}
                 self._save()
                 return
             case "run":
@@ -410,7 +416,7 @@ class Player:
         self._save()
 
     def _save(self) -> None:
-        document = self.case.document() | {"flush": {"rows": self.rows}}
+        document = self.case.document() | {"flush": self.flush}
         document["tables"] = {name: model.spec for name, model in self.models.items()} | self.case.derived
         self.world.save(document)
         if self.case.shared in self.models:
@@ -432,7 +438,8 @@ class Player:
         if "inside" in step:
             points.begin(step["at"], lambda: self._inside(step["inside"]))
         elif "fault" in step:
-            points.begin(step["fault"], partial(points.fail, step.get("away", 0)), STORE)
+            among = [step["point"]] if "point" in step else STORE
+            points.begin(step["fault"], partial(points.fail, step.get("away", 0)), among)
         elif "kill" in step:
             points.begin(step["kill"], points.die, [step["point"]] if "point" in step else ())
         try:

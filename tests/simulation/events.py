@@ -140,6 +140,7 @@ class Producer:
         """
         self._topic = topic
         self._first = 0 if topic == TOPIC else _OTHERS
+        focus = "letters" if focus == "resent" else focus
         self._few = focus in ("keys", "letters")
         self._again = {"keys": 0.6, "letters": 0.5, "marks": 0.3}.get(focus or "", 0.2)
         self._misfit_rate = 0.4 if focus == "letters" else 0.08

@@ -33,6 +33,8 @@ class Mutant:
     after: str
     source: str = "kafka"
     """Lives of which source must find it."""
+    focus: str = ""
+    """What these lives are about, where few others would meet it."""
 
     @property
     def file(self) -> Path:
@@ -67,6 +69,7 @@ MUTANTS = (
         "lakefeed.tables.write.commit",
         "error.untried = not effort.unsure",
         "error.untried = True",
+        focus="keys",
     ),
     Mutant(
         "an entry holds behind versions that touch its files",
@@ -111,6 +114,7 @@ MUTANTS = (
         "lakefeed.engine.batch.committer",
         "transactions[key] = max(span.end - 1, ahead)",
         "transactions[key] = span.end - 1",
+        focus="letters",
     ),
     Mutant(
         "ranges that a table holds already are passed over",
@@ -165,12 +169,14 @@ MUTANTS = (
         "lakefeed.tables.write.keyed.decision",
         "        if not self.replayed:\n            return np.zeros(count, np.bool_)",
         "        if True:\n            return np.zeros(count, np.bool_)",
+        focus="resent",
     ),
     Mutant(
         "of one sequence, a deletion wins in a batch",
         "lakefeed.tables.write.keyed.fold",
         "return np.lexsort((position, winning_kinds(rows, rules, numbers, sequence), sequence, numbers))",
         "return np.lexsort((position, sequence, numbers))",
+        focus="keys",
     ),
     Mutant(
         "a null leaves the value that the row has",
@@ -201,18 +207,21 @@ MUTANTS = (
         "lakefeed.tables.write.keyed.copy_on_write",
         "gone, file = union(read_vector(store, file.vector), gone), replace(file, vector=None)",
         "gone, file = gone, replace(file, vector=None)",
+        focus="marks",
     ),
     Mutant(
         "a compaction gives way to who has changed its files",
         "lakefeed.tables.rewrite.rewrite",
         "        _check_between(table, seen, {file.path for file in old})",
         "        pass",
+        focus="marks",
     ),
     Mutant(
         "a compaction looks whether its files have other marks",
         "lakefeed.tables.rewrite.rewrite",
         "gone = [file.path for file in old if file.path not in there or there[file.path] != file.vector]",
         "gone = [file.path for file in old if file.path not in there]",
+        focus="marks",
     ),
     Mutant(
         "a vacuum keeps the files of the table",
@@ -237,6 +246,7 @@ MUTANTS = (
         "lakefeed.tables.operations.rewind",
         "with_tombstones = {**transactions, **go_back(table, rewind.then.transactions)}",
         "with_tombstones = {**transactions}",
+        focus="keys",
     ),
     Mutant(
         "a rewind returns the letters of later replays",
@@ -255,18 +265,21 @@ MUTANTS = (
         "lakefeed.reprocess.resend",
         "        reconcile(self._tables, self._handle)",
         "        pass",
+        focus="resent",
     ),
     Mutant(
         "a replay is fenced",
         "lakefeed.reprocess.resend",
         "change = Change(files, {key: number}, {key: before}, commit_info, shape, replayed=True)",
         "change = Change(files, {key: number}, {}, commit_info, shape, replayed=True)",
+        focus="resent",
     ),
     Mutant(
         "a discard leaves letters whose events are to be read again",
         "lakefeed.dead_letters.discard",
         "        if ahead:\n            condition",
         "        if False:\n            condition",
+        focus="letters",
     ),
     Mutant(
         "deletions are not judged by expect",
@@ -439,7 +452,7 @@ def _is_sound(seed: int, source: str) -> bool:
 def hunt(seed: int, minutes: float, names: Sequence[str]) -> list[str]:
     """Play lives on each mutant, for so long at most; returns those that none has found."""
     missed = []
-    sources = {one.name: one.source for one in ALL}
+    sources = {one.name: one.source + (f":{one.focus}" if one.focus else "") for one in ALL}
     for name in names:
         began = time.monotonic()
         command = [sys.executable, "-m", "simulation.mutants", "--play", name, "--seed", str(seed)]

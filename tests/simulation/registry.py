@@ -12,28 +12,24 @@ from lakefeed.pipeline.table import Table
 from lakefeed.sources.files.source import FilesSource
 from lakefeed.sources.kafka.source import KafkaSource
 from simulation import file_lives
-from simulation.pipelines import DRAWN
+from simulation.pipelines import DRAWN, LAYOUT
 
 MODELS: tuple[type[Section], ...] = (Table, Evolve, KafkaSource, FilesSource, Pipeline, DeadLetters, Flush)
 
 ALWAYS: Mapping[type[Section], tuple[str, ...]] = {
-    Table: ("path", "from_"),
+    Table: ("path", "from_", "route"),
     Evolve: ("new_column", "type_change"),
     KafkaSource: ("type", "format", "brokers", "topics", "key"),
     FilesSource: ("type", "path"),
     Pipeline: ("name", "sources", "tables", "flush", "upkeep", "state", "sync", "give_up_after"),
     DeadLetters: (),
-    Flush: ("rows",),
+    Flush: ("rows", "bytes"),
 }
 """Fields that every case sets, or that are drawn together with another one."""
 
 NO_DIFFERENCE: Mapping[type[Section], Mapping[str, str]] = {
     Table: {
         "create": "a missing table is made or refused before its first event",
-        "cluster_by": "an order of rows in files, which upkeep makes",
-        "shuffle_by_partition": "which task writes a row",
-        "target_file_size": "where a file ends; max_rows_per_file draws that",
-        "file_name": "names of files",
         "commit_retries": "how often a commit gives way, in time that a life does not have",
         "storage": "options of an object store; the store of a life is memory",
         "upkeep": "when upkeep is due; a life calls its operations as steps",
@@ -68,7 +64,6 @@ NO_DIFFERENCE: Mapping[type[Section], Mapping[str, str]] = {
     },
     Flush: {
         "interval": "when a batch is due; a run that drains is always in a hurry",
-        "bytes": "where a batch ends; rows draws that",
         "idle": "when a batch is due",
     },
 }
@@ -76,7 +71,6 @@ NO_DIFFERENCE: Mapping[type[Section], Mapping[str, str]] = {
 
 ELSEWHERE: Mapping[type[Section], Mapping[str, str]] = {
     Table: {
-        "route": "tests/engine/test_routing.py",
         "max_tables": "tests/engine/test_routing.py",
         "query": "tests/unit/tables/test_refresh.py",
         "streams": "tests/unit/engine/test_streams.py",
@@ -115,7 +109,7 @@ ELSEWHERE: Mapping[type[Section], Mapping[str, str]] = {
 """Fields that make a difference and that no life draws yet, with the tests that try them."""
 
 
-_DRAWN: Mapping[type[Section], Collection[str]] = {Table: DRAWN, FilesSource: file_lives.DRAWN}
+_DRAWN: Mapping[type[Section], Collection[str]] = {Table: {**DRAWN, **LAYOUT}, FilesSource: file_lives.DRAWN}
 """Fields that a life draws."""
 
 

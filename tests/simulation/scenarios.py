@@ -16,13 +16,24 @@ def draw_scenario(
     random: Random, focus: str, table: str, spec: Spec, events: Callable[[], Step], cure: Cure
 ) -> list[Step]:
     """The steps of one scenario, for the only table of a life. `cure` are options that many letters need."""
-    scenarios = {"keys": (_taken_back,), "letters": (_letters_ahead, _resent), "marks": (_rewritten,)}
+    scenarios = {
+        "keys": (_taken_back, _uncertain),
+        "letters": (_letters_ahead, _letters_ahead, _uncertain),
+        "resent": (_resent,),
+        "marks": (_rewritten,),
+    }
     return random.choice(scenarios[focus])(random, table, spec, events, cure)
 
 
 def killed(random: Random, do: str, point: str, **more: Any) -> Step:
     """A step that dies at one of the first times that it passes a point of this name."""
     return {"do": do, **more, "kill": random.choice((1, 1, 2, 3)), "point": point}
+
+
+def _uncertain(random: Random, _: str, __: Spec, events: Callable[[], Step], ___: Cure) -> list[Step]:
+    """A commit is done, its answer is lost, and the log cannot be read to see that it is there."""
+    fault = {"fault": random.choice((1, 1, 2, 3)), "point": "committed", "away": random.choice((1, 2, 4, 8))}
+    return [events(), {"do": "run", **fault}, {"do": "run"}]
 
 
 def _taken_back(random: Random, table: str, _: Spec, events: Callable[[], Step], __: Cure) -> list[Step]:
@@ -32,11 +43,17 @@ def _taken_back(random: Random, table: str, _: Spec, events: Callable[[], Step],
     return [events(), dies, events(), killed(random, "run", "committed"), {"do": "run"}, rewind, dies, dies]
 
 
-def _letters_ahead(random: Random, table: str, _: Spec, events: Callable[[], Step], __: Cure) -> list[Step]:
+def _letters_ahead(
+    random: Random, table: str, spec: Spec, events: Callable[[], Step], __: Cure
+) -> list[Step]:
     """Letters of events that no table has read: they stay, are found again, and no batch forgets them."""
     larger, smaller = {"do": "batch", "rows": 10}, {"do": "batch", "rows": random.choice((1, 2))}
     dies = killed(random, "run", "letters_committed")
-    between = random.choice(([], [{"do": "discard", "table": table}], [smaller, dies], [smaller, dies]))
+    rule = {"that": "id > 1", "otherwise": "dead_letter"}
+    stricter = {"do": "edit", "table": table, "changes": {"expect": {"first": rule}}}
+    # Letters that are new come before those that are known.
+    behind = [smaller, *([stricter] if "schema" in spec and "expect" not in spec else []), dies]
+    between = random.choice(([], [{"do": "discard", "table": table}], behind, behind))
     return [larger, events(), events(), killed(random, "run", "letters_committed"), *between, {"do": "run"}]
 
 

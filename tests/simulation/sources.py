@@ -17,8 +17,9 @@ LIVES: Mapping[str, tuple[Callable[[int], Case], type[Player]]] = {
 
 
 def draw(seed: int, kind: str) -> Case:
-    """The case of a seed and a source."""
-    return LIVES[kind][0](seed)
+    """The case of a seed and a source: `files`, or `kafka:keys` for lives that are about changes of keys."""
+    kind, _, about = kind.partition(":")
+    return cases.draw(seed, about=about) if about else LIVES[kind][0](seed)
 
 
 def play(case: Case) -> Wrong | None:

@@ -59,3 +59,20 @@ def test_file_that_another_instance_takes_away_is_not_found_anew() -> None:
     ]
 
     assert play(Case(42, tables, steps, kind="files", source=source | {"after": {"move": "done"}})) is None
+
+
+def test_small_events_without_rows_do_not_bring_the_same_batch_of_large_ones_for_ever() -> None:
+    spec = {"path": "a", "from": "k", "mode": "upsert", "keys": ["id"], "schema": {"id": "long"}}
+    large = {"name": '"' + "long" * 50 + '"'}
+    events = [
+        Event(0, code="null_payload", change="tombstone"),
+        Event(0, values={"id": "0", **large}, change="u", place=1),
+        Event(1, values={"id": "3", **large}, change="u", place=2),
+    ]
+    steps = [
+        {"do": "batch", "rows": 1000, "bytes": "100B"},
+        {"do": "produce", "events": events},
+        {"do": "run"},
+    ]
+
+    assert play(Case(32, {"a": spec}, steps, format="debezium")) is None

@@ -116,8 +116,10 @@ class FlowRun:
                 break
             outcome = self._rest() if end is None else self._batch(self.plan.cut(self.position, end), ends)
             if outcome.is_unfinished:
-                # The next run reads again what no log holds.
-                outcome.failures |= self.committer.record_positions(_WORTH_RECORDING)
+                # The next run reads again what no log holds. After small events without rows it would
+                # plan the same batch of large ones, for ever.
+                worth = 1 if outcome.overfull else _WORTH_RECORDING
+                outcome.failures |= self.committer.record_positions(worth)
                 return outcome
         failures = self._record()
         if self.until is not None and not self.stop.is_set():
