@@ -108,7 +108,7 @@ def draw(seed: int, steps: int = 14, about: str | None = None) -> Case:
     other.partitions = 1
     life = [_events(producer, random), {"do": "run"}]
     while len(life) < steps:
-        if focus and random.random() < 0.3:
+        if focus and random.random() < 0.45:
             (name,) = tables
             cures = partial(random.choice, _cures(tables[name]))
             life += draw_scenario(

@@ -15,7 +15,7 @@ _ORDERED = {"sequence_by": ["seq"], "delete_when": "op = 1"}
 FOCUS: Mapping[str, tuple[Spec, ...]] = {
     "keys": ({"mode": "upsert"} | _ORDERED, {"mode": "upsert"}, {"mode": "history"} | _ORDERED),
     "letters": tuple({"mode": one} for one in ("append", "append", "upsert", "history", "deduplicate")),
-    "resent": ({"mode": "upsert"}, {"mode": "upsert"} | _ORDERED, {"mode": "append"}),
+    "resent": tuple({"mode": one} for one in ("upsert", "upsert", "upsert", "history", "append")),
     "marks": ({"mode": "upsert", "updates": "merge_on_read"},),
 }
 """What a life may be about, with options of its table. Letters are written, or sent again."""

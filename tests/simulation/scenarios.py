@@ -40,7 +40,9 @@ def _taken_back(random: Random, table: str, _: Spec, events: Callable[[], Step],
     """What is read again after a rewind must be right after each batch: deletions are forgotten, too."""
     rewind = {"do": "rewind", "table": table, "back": random.choice((1, 2, 3))}
     dies = killed(random, "run", "committed")
-    return [events(), dies, events(), killed(random, "run", "committed"), {"do": "run"}, rewind, dies, dies]
+    smaller = {"do": "batch", "rows": random.choice((1, 2))}
+    begin = [smaller, events(), dies, events(), killed(random, "run", "committed"), {"do": "run"}]
+    return [*begin, rewind, dies, dies]
 
 
 def _letters_ahead(
@@ -62,7 +64,11 @@ def _resent(random: Random, table: str, spec: Spec, events: Callable[[], Step], 
     replay: Step = {"do": "replay", "table": table}
     steps: list[Step] = [events(), events(), {"do": "run"}]
     if "schema" in spec:
-        steps.append({"do": "edit", "table": table, "changes": cure()})
+        # Values of the wrong type are most of what is refused.
+        rule = (spec.get("evolve") or {}).get("new_column", "add")
+        plain = {"evolve": {"new_column": rule, "type_change": "rescue"}}
+        changes = plain if rule != "dead_letter" and random.random() < 0.7 else cure()
+        steps.append({"do": "edit", "table": table, "changes": changes})
     dies = killed(random, "replay", random.choice(("replay_committed", "committed", "write")), table=table)
     meets = {**replay, "at": random.randrange(1, 5), "inside": replay}
     troubled = random.choice(([replay], [dies, replay], [dies, replay], [meets], [meets]))

@@ -76,3 +76,16 @@ def test_small_events_without_rows_do_not_bring_the_same_batch_of_large_ones_for
     ]
 
     assert play(Case(32, {"a": spec}, steps, format="debezium")) is None
+
+
+def test_replay_that_adds_a_column_does_not_pass_a_replay_of_the_same_letters() -> None:
+    spec = {"path": "a", "from": "k", "mode": "append", "schema": {"id": "long", "price": "decimal(10,2)"}}
+    replay = {"do": "replay", "table": "a"}
+    steps = [
+        {"do": "produce", "events": [Event(0, values={"id": "3", "price": '"x"', "more": "1"})]},
+        {"do": "run"},
+        {"do": "edit", "table": "a", "changes": {"evolve": {"new_column": "add", "type_change": "rescue"}}},
+        {**replay, "at": 2, "inside": replay},
+    ]
+
+    assert play(Case(126, {"a": spec}, steps)) is None

@@ -41,7 +41,7 @@ def with_envelopes(spec: Table, brought: ChangeColumns) -> Table:
     """What the file would say of a table whose events bring the sequence of their changes."""
     columns = spec.columns
     if columns is not None:
-        timed = {spec.time_by: "timestamp"} if spec.time_by in brought.others else {}
+        timed = {spec.time_by: "timestamp"} if spec.time_by and spec.time_by in brought.others else {}
         whole_rows = WHOLE_ROW_TYPES if spec.keys == WHOLE_ROW else {}
         stream = {spec.stream_key: "string"} if spec.stream_key else {}
         # No event is refused, and nothing of it rescued, for what its source says of every change.
