@@ -225,7 +225,7 @@ class Player:
     def __init__(self, case: Case, world: World) -> None:
         self.case = case
         self.world = world
-        self.models = {name: TableModel(spec, case.key) for name, spec in case.tables.items()}
+        self.models = self._models()
         self.logs = {name: LogReader(world.folder / name) for name in case.tables}
         self.letters_log = LogReader(world.folder / f"{NAME}_dead_letters")
         self.vacuumed: set[str] = set()
@@ -252,6 +252,9 @@ class Player:
                     kind = f"{type(error).__name__}"
                     raise Wrong(kind, f"in step {number} ({_title(step)}): {error}") from error
             self._settle()
+
+    def _models(self) -> dict[str, Any]:
+        return {name: TableModel(spec, self.case.key) for name, spec in self.case.tables.items()}
 
     @contextmanager
     def _installed(self) -> Iterator[None]:
