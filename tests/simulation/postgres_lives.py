@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from lakefeed.engine.inline import run_inline
+from lakefeed.errors import TableError
 from lakefeed.reprocess.snapshot import reading_anew
 from lakefeed.sources.postgres.positions import ALL_ROWS
 from lakefeed.sources.postgres.snapshot.chunk import position_of_key
@@ -18,7 +19,7 @@ from simulation.cases import NAME, SOURCE, Case, Player, Step, _trouble
 from simulation.checks import LogReader, Wrong, compare, duckdb_rows
 from simulation.database import Database, Row, Table, number_of
 from simulation.pipelines import Spec
-from simulation.world import World, installed
+from simulation.world import Killed, World, installed
 
 COLUMNS = {
     "orders": {"id": "int8", "n": "int4", "note": "text", "flag": "bool", "price": "numeric"},
@@ -37,7 +38,9 @@ _VALUES: _Values = {
     "date": ("2026-11-19", "0001-01-01", "9999-12-31", None),
 }
 _INFINITE = ("infinity", "-infinity")
-_CODES = ("a", "b", "ä", "long code", "e")
+_FIRST_RUN = (90, 350)
+"""Points at which a run copies rows in chunks."""
+_CODES = ("a", "b", "ä", "long code", "e", "f", "g", "h", "i", "j")
 
 
 def draw(seed: int, steps: int = 14) -> Case:
@@ -54,16 +57,25 @@ def draw(seed: int, steps: int = 14) -> Case:
     tables = {name: draw_table(random, name) for name in names}
     create = [{"do": "create", "name": one, "identity": random.choice(("d", "d", "f"))} for one in COLUMNS]
     values = _VALUES | {"date": (*_VALUES["date"], *_INFINITE)} if "infinity" in source else _VALUES
-    life: list[Step] = [*create, _transaction(random, 8, values), {"do": "run"}]
+    filled = [_insertion(random, values) for _ in range(random.choice((4, 20, 40)))]
+    life: list[Step] = [*create, {"do": "commit", "statements": filled}]
+    for _ in range(random.choice((0, 1, 2, 3))):
+        # The rows are copied in chunks, while they change, by processes that die.
+        met = _met(random, values)
+        life += [{"do": "run", "kill": random.randrange(*_FIRST_RUN), **met}, _transaction(random, 4, values)]
+    life.append({"do": "run", **_met(random, values)})
     while len(life) < steps:
         life += _steps(random, list(tables), source, values)
-    batch = random.choice((2, 3, 1000))
+    batch = random.choice((2, 3, 4, 1000))
     return Case(seed, tables, [*life, {"do": "run"}], batch=batch, kind="postgres", source=source)
 
 
 def draw_table(random: Random, name: str) -> Spec:
     """A copy of a table, in which every option is valid beside the others."""
     spec: Spec = {"path": name, "from": SOURCE, "mode": "upsert", "streams": f"public.{name}"}
+    if random.random() < 0.35:
+        # All changes, by which the rows can be made again.
+        return spec | {"mode": "append"}
     if random.random() < 0.4:
         spec["updates"] = "merge_on_read"
     if random.random() < 0.3:
@@ -119,7 +131,7 @@ def _statement(random: Random, values: _Values) -> list[Any]:
     columns = COLUMNS[name] | _MORE
     some = {one: random.choice(values[kind]) for one, kind in columns.items() if one not in KEYS[name]}
     some = {one: value for one, value in some.items() if random.random() < 0.6}
-    match random.choices(("insert", "update", "move", "delete", "truncate"), (10, 10, 3, 4, 1))[0]:
+    match random.choices(("insert", "update", "move", "delete", "truncate"), (8, 12, 4, 4, 1))[0]:
         case "insert":
             return ["insert", name, {KEYS[name][0]: key, **some}]
         case "update":
@@ -132,8 +144,20 @@ def _statement(random: Random, values: _Values) -> list[Any]:
             return ["truncate", name]
 
 
+def _met(random: Random, values: _Values) -> Step:
+    """Transactions that others commit while a run goes on, each so many points behind the one before."""
+    some = [_transaction(random, 4, values)["statements"] for _ in range(random.choice((1, 3, 10)))]
+    return {"every": random.randrange(20, 60), "meet": some}
+
+
+def _insertion(random: Random, values: _Values) -> list[Any]:
+    while (found := _statement(random, values))[0] != "insert":
+        """Only what fills a table."""
+    return found
+
+
 def _key(random: Random, name: str) -> str:
-    return str(random.randrange(-2, 9)) if name == "orders" else random.choice(_CODES)
+    return str(random.randrange(-4, 20)) if name == "orders" else random.choice(_CODES)
 
 
 def _steps(random: Random, tables: list[str], source: Spec, values: _Values) -> list[Step]:
@@ -162,17 +186,14 @@ def _steps(random: Random, tables: list[str], source: Spec, values: _Values) -> 
         case "run":
             return [{"do": "run"}]
         case "kill":
-            return [change, {"do": "run", "kill": random.randrange(1, 120)}]
+            return [change, {"do": "run", "kill": random.randrange(1, 70)}]
         case "fault":
             return [change, {"do": "run", "fault": random.randrange(1, 25)}]
         case "inside":
             other = random.choice(({"do": "run"}, {"do": "compact", "table": table}))
-            return [change, {"do": "run", "at": random.randrange(1, 120), "inside": other}]
+            return [change, {"do": "run", "at": random.randrange(1, 70), "inside": other}]
         case "meanwhile":
-            return [
-                change,
-                {"do": "run", "at": random.randrange(1, 160), "inside": _transaction(random, 3, values)},
-            ]
+            return [change, {"do": "run", **_met(random, values)}]
         case "add":
             column = random.choice(list(_MORE))
             default = random.choice((None, *_VALUES[_MORE[column]][:2]))
@@ -182,7 +203,7 @@ def _steps(random: Random, tables: list[str], source: Spec, values: _Values) -> 
             return [{"do": "drop", "name": table, "column": random.choice(("price", "day"))}, change]
         case "snapshot":
             return [
-                {"do": "snapshot", "table": table} | _kill(random, 80),
+                {"do": "snapshot", "table": table, **_met(random, values)} | _kill(random, 80),
                 {"do": "run", **_kill(random, 120)},
             ]
         case "rewind":
@@ -263,7 +284,35 @@ class PostgresPlayer(Player):
     def _run(self, step: Step) -> None:
         # What clients of one process leave to each other is not there in the next one.
         self.world._loaded.clear()
-        super()._run(step)
+        try:
+            super()._run(step)
+        except TableError as error:
+            if not self._may_refuse(error):
+                raise
+            self._read(complete=False)
+
+    def _may_refuse(self, error: TableError) -> bool:
+        """Whether a copy keeps what it has, as `where` would leave out most rows of a new snapshot."""
+        return "rows of the new snapshot would be left out" in str(error)
+
+    def _killable(self, step: Step, command: Any) -> bool:
+        if "meet" not in step:
+            return super()._killable(step, command)
+        points, due = self.world.points, list(step["meet"])
+
+        def meet() -> None:
+            if due and points.passed < step.get("kill", points.passed + 1):
+                self.database.commit(due.pop(0))
+            elif "kill" in step:
+                points.die()
+            points.again(min(step["every"], max(1, step.get("kill", 10**9) - points.passed)))
+
+        points.begin(step["every"], meet)
+        try:
+            command()
+        except Killed:
+            return False
+        return True
 
     def _commit(self, step: Step) -> None:
         self.database.commit(step["statements"])
@@ -276,7 +325,12 @@ class PostgresPlayer(Player):
         def command() -> None:
             run_inline(reading_anew(pipeline, SOURCE, [f"public.{step['table']}"])[0])
 
-        self._read(complete=self._killable(step, command))
+        try:
+            self._read(complete=self._killable(step, command))
+        except TableError as error:
+            if not self._may_refuse(error):
+                raise
+            self._read(complete=False)
 
     # What is compared
 
@@ -299,12 +353,21 @@ class PostgresPlayer(Player):
     def _check(self) -> None:
         for name, log in self.logs.items():
             log.read()
-            compare("rows of a copy", self._expected(name, log), self._without_dropped(name, log.rows()))
+            self._compare("rows", name, log.rows())
             if log.version >= 0:
                 self.models[name].note_version(log.version)
         self.letters_log.read()
         if letters := self.letters_log.rows():
             raise Wrong("letters", f"nothing is wrong with {letters}")
+
+    def _compare(self, kind: str, name: str, rows: list[dict[str, Any]]) -> None:
+        """Raise Wrong unless a copy is its table, or the changes that it has make it."""
+        expected, mode = self._expected(name, self.logs[name]), self.models[name].spec["mode"]
+        if mode == "append":
+            rows = replayed(rows, KEYS[name])
+            # What a statement does to all rows is no change of theirs.
+            expected, rows = ([_of_all(row) for row in one] for one in (expected, rows))
+        compare(f"{kind} of {mode}", expected, self._without_dropped(name, rows))
 
     def _expected(self, name: str, log: LogReader) -> list[dict[str, Any]]:
         at, until = self._positions(log, name)
@@ -331,8 +394,34 @@ class PostgresPlayer(Player):
     def _settle(self) -> None:
         for name, log in self.logs.items():
             if log.version >= 0:
-                rows = self._without_dropped(name, duckdb_rows(log.folder))
-                compare("DuckDB of a copy", self._expected(name, log), rows)
+                self._compare("DuckDB", name, duckdb_rows(log.folder))
+
+
+def _of_all(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name not in _MORE}
+
+
+def replayed(events: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:
+    """The rows that changes make, in their order. Raises Wrong where one of them cannot be."""
+    rows: dict[Any, dict[str, Any]] = {}
+    for event in sorted(events, key=lambda one: (one["_lsn"], one["_ordinal"])):
+        key = tuple(event[name] for name in keys)
+        match event["_op"]:
+            case "truncate":
+                rows.clear()
+            case "delete":
+                if rows.pop(key, None) is None:
+                    raise Wrong("changes", f"{event} deletes a row that is not there")
+            case "update":
+                if key not in rows:
+                    raise Wrong("changes", f"{event} is of a row that is not there")
+                left = {name: rows[key].get(name) for name in event.get("_unchanged") or ()}
+                rows[key] = event | left
+            case _:
+                if key in rows:
+                    raise Wrong("changes", f"{event} is of a row that is there")
+                rows[key] = event
+    return list(rows.values())
 
 
 def _as_written(row: dict[str, Any], spec: Spec) -> dict[str, Any]:

@@ -59,6 +59,7 @@ class Points:
         self.trace: list[str] = []
         self._at = 0
         self._action: Callable[[], None] | None = None
+        self._doing: Callable[[], None] | None = None
         self._dead = False
         self._of_store = False
         self._steps = 0
@@ -69,6 +70,10 @@ class Points:
         self._of_store = of_store
         self._steps = 0
         self.trace = []
+
+    def again(self, points: int) -> None:
+        """Do what is done now once more, after so many points."""
+        self._at, self._action = self.passed + points, self._doing
 
     def die(self) -> None:
         """From here on nothing reaches the store any more, whatever the process still does to clean up."""
@@ -90,6 +95,7 @@ class Points:
         self.trace.append(name)
         if self._action is not None and self.passed == self._at:
             action, self._action = self._action, None
+            self._doing = action
             action()
 
     @contextmanager
