@@ -24,8 +24,8 @@ from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact
 from lakefeed.tables.table import LakeTable
 from lakefeed.upkeep.file_writer import file_writer
+from simulation.changes import FORMAT, DatabaseProducer, draw_database_tables, suits_changes
 from simulation.checks import LogReader, Wrong, compare, duckdb_rows, rows_of
-from simulation.database import FORMAT, DatabaseProducer, draw_database_tables, suits_changes
 from simulation.derived import Derived, draw_derived, suits
 from simulation.events import MISFITS, OTHER_TOPIC, Event, Producer
 from simulation.model import OutOfScope, Refusal, TableModel
@@ -301,7 +301,7 @@ class Player:
     def __init__(self, case: Case, world: World) -> None:
         self.case = case
         self.world = world
-        self.models = {name: TableModel(spec, case.key) for name, spec in case.tables.items()}
+        self.models = self._models()
         self.logs = {name: LogReader(world.folder / name) for name in case.tables}
         self.letters_log = LogReader(world.folder / f"{NAME}_dead_letters")
         self.other_letters = LogReader(world.folder / f"{OTHER}_dead_letters")
@@ -337,6 +337,9 @@ class Player:
                     kind = f"{type(error).__name__}"
                     raise Wrong(kind, f"in step {number} ({_title(step)}): {error}") from error
             self._settle()
+
+    def _models(self) -> dict[str, Any]:
+        return {name: TableModel(spec, self.case.key) for name, spec in self.case.tables.items()}
 
     @contextmanager
     def _installed(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from simulation.checks import Wrong, rows_of
 from simulation.drops import FORMS, Content, Drops
 from simulation.events import Event, Producer
 from simulation.model import OutOfScope, Refusal, TableModel
-from simulation.pipelines import Spec, draw_tables, loose_fields
+from simulation.pipelines import Spec, draw_table, draw_tables, loose_fields
 from simulation.world import Points, World, installed
 
 STATES = ("waiting", "skipped", "read", "unreadable", "deleted", "moved", "replaced", "forgotten")
@@ -36,16 +36,21 @@ _CSV_FIELDS = {"id", "seq", "op", "name", "amount", "flag"}
 def draw(seed: int, steps: int = 14) -> Case:
     """The case of a seed."""
     random = Random(f"files {seed}")
-    focus = random.choice((None, None, "keys", "letters"))
-    tables = draw_tables(random, focus)
+    focus = random.choice((None, "reload", "reload", "keys", "letters"))
+    if focus == "reload":
+        names = "ab"[: random.choice((1, 2))]
+        tables = {name: draw_table(random, name, {"mode": "append"}) for name in names}
+    else:
+        tables = draw_tables(random, focus)
     source = draw_source(random, tables)
+    names = tuple(random.sample(NAMES, random.choice((2, 3, 8))))
     is_csv = source["format"] != "json"
     ordered = any(spec.get("ignore_nulls") for spec in tables.values())
     misfits = () if is_csv else loose_fields(tables)
     producer = Producer(random, misfits=misfits, ordered=ordered, focus=focus)
-    life = [_put(random, producer, is_csv=is_csv), {"do": "run"}]
+    life = [_put(random, producer, names, is_csv=is_csv), {"do": "run"}]
     while len(life) < steps:
-        life += _steps(random, producer, tables, source)
+        life += _steps(random, producer, tables, source, names)
     return Case(
         seed, tables, [*life, {"do": "run"}], batch=random.choice((2, 10, 1000)), kind="files", source=source
     )
@@ -83,7 +88,7 @@ def _on_change(random: Random, source: Spec, tables: Mapping[str, Spec]) -> None
         for spec in tables.values():
             spec.pop("select", None)
             spec |= {"mode": "append", "metadata": random.choice((True, {"_topic": "_file"}))}
-        choices = ["reload", "reload", "fail"]
+        choices = ["reload", "reload", "reload", "fail"]
     source["on_change"] = random.choice(choices)
 
 
@@ -125,14 +130,14 @@ DRAWN = {
 """What draws each option of a source of files."""
 
 
-def _put(random: Random, producer: Producer, *, is_csv: bool) -> Step:
+def _put(random: Random, producer: Producer, names: Sequence[str], *, is_csv: bool) -> Step:
     events = [_of_file(producer.event()) for _ in range(random.choice((1, 2, 4, 8)))]
     first = next((one for one in events if one.code is None), None)
     # What the first line is says what the file is.
     events = [first, *(one for one in events if one is not first)] if first else []
     if not events:
-        return _put(random, producer, is_csv=is_csv)
-    step: Step = {"do": "put", "path": random.choice(NAMES), "events": events}
+        return _put(random, producer, names, is_csv=is_csv)
+    step: Step = {"do": "put", "path": random.choice(names), "events": events}
     if not is_csv:
         step["form"] = random.choice(FORMS)
     if random.random() < 0.2:
@@ -144,8 +149,10 @@ def _of_file(event: Event) -> Event:
     return replace(event, partition=0, key=None, headers=(), gap=0, milliseconds=0)
 
 
-def _steps(random: Random, producer: Producer, tables: Mapping[str, Spec], source: Spec) -> list[Step]:
-    table, path = random.choice(list(tables)), random.choice(NAMES)
+def _steps(
+    random: Random, producer: Producer, tables: Mapping[str, Spec], source: Spec, names: Sequence[str]
+) -> list[Step]:
+    table, path = random.choice(list(tables)), random.choice(names)
     is_csv = source["format"] != "json"
     kinds = {
         "put": 30,
@@ -169,20 +176,21 @@ def _steps(random: Random, producer: Producer, tables: Mapping[str, Spec], sourc
         "rewind": 4,
         "edit": 3,
     }
-    put = _put(random, producer, is_csv=is_csv)
+    put = _put(random, producer, names, is_csv=is_csv)
     match random.choices(list(kinds), list(kinds.values()))[0]:
         case "put":
-            return [put, *([] if random.random() < 0.5 else [_put(random, producer, is_csv=is_csv)])]
+            return [put, *([] if random.random() < 0.5 else [_put(random, producer, names, is_csv=is_csv)])]
         case "kill":
             return [put, {"do": "run", "kill": random.randrange(1, 40)}]
         case "fault":
             return [put, {"do": "run", "fault": random.randrange(1, 25)}]
         case "inside":
             other = random.choice(({"do": "run"}, {"do": "compact", "table": table}))
-            return [put, {"do": "run", "at": random.randrange(1, 30), "inside": other}]
+            at = random.randrange(1, random.choice((10, 30)))
+            return [put, {"do": "run", "at": at, "inside": other}]
         case "change":
             # A file that tables have read, and soon one that is corrected.
-            corrected = {**_put(random, producer, is_csv=is_csv), "path": put["path"], "seconds": 1}
+            corrected = {**_put(random, producer, names, is_csv=is_csv), "path": put["path"], "seconds": 1}
             trouble = random.choice(({}, {}, {"kill": random.randrange(1, 40)}))
             return [put, {"do": "run"}, corrected, {"do": "run", **trouble}]
         case "remove" | "restore" as do:
@@ -193,7 +201,13 @@ def _steps(random: Random, producer: Producer, tables: Mapping[str, Spec], sourc
             correct = [{**put, "path": path}] if random.random() < 0.6 else []
             return [*correct, {"do": do, "path": path}, {"do": "run", **_kill(random)}]
         case "days":
-            return [{"do": "days", "days": 4}, {"do": "run"}]
+            later: list[Step] = [{"do": "days", "days": 4}, {"do": "run"}]
+            if random.random() < 0.5:
+                return later
+            # A file that goes, is forgotten, and comes back as it was.
+            path = put["path"]
+            gone: list[Step] = [put, {"do": "run"}, {"do": "remove", "path": path}]
+            return [*gone, *later, {"do": "restore", "path": path}, {"do": "run"}]
         case "edit":
             changes = {
                 name: one for name, one in _changes(random, tables[table]).items() if name != "metadata"

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -359,18 +359,6 @@ FILES = (
         "if False:",
     ),
     Mutant(
-        "files are taken away when all tables have them",
-        "lakefeed.sources.files.client",
-        "known, end = self._ledger.known, file_number(self._acknowledged)",
-        "known, end = self._ledger.known, file_number(self._reached)",
-    ),
-    Mutant(
-        "a file is looked at again before it is taken away",
-        "lakefeed.sources.files.after",
-        "            self._opener.check(replace(file, path=str(aside)))\n",
-        "            pass\n",
-    ),
-    Mutant(
         "files are copied before they are deleted",
         "lakefeed.sources.files.after",
         "                    self._copy(file, inside)\n",
@@ -397,7 +385,105 @@ FILES = (
 )
 """What only lives of files can find."""
 
-ALL = (*MUTANTS, *FILES)
+POSTGRES = (
+    Mutant(
+        "a snapshot and the changes beside it are parted by what the snapshot has seen",
+        "lakefeed.sources.postgres.snapshot.chunk",
+        "            unseen = ~Visibility.of(self.seen).sees(changes.xids)\n        if self.key",
+        "            unseen = ~unseen\n        if self.key",
+    ),
+    Mutant(
+        "changes of rows that were copied count beside a chunk",
+        "lakefeed.sources.postgres.snapshot.chunk",
+        "        return done | (here & unseen)",
+        "        return here & unseen",
+    ),
+    Mutant(
+        "changes of rows that were not copied wait for their chunk",
+        "lakefeed.sources.postgres.snapshot.chunk",
+        "        if self.end == self.start:\n            return done\n",
+        "        if self.end == self.start:\n            return ~np.zeros(count, np.bool_)\n",
+    ),
+    Mutant(
+        "rows that are read behind a truncation stay",
+        "lakefeed.sources.postgres.read",
+        "part = part.before(late.get(name)).behind(emptied.get(name, 0))",
+        "part = part.before(late.get(name))",
+    ),
+    Mutant(
+        "a truncation inside of a snapshot is for rows that were copied",
+        "lakefeed.sources.postgres.snapshot.chunk",
+        "            done = (keys < first) | (changes.ops == TRUNCATE)",
+        "            done = keys < first",
+    ),
+    Mutant(
+        "a change of the key is a deletion and an insertion",
+        "lakefeed.sources.postgres.replication.pgoutput",
+        "= by_whole_rows or self._moved(view, relation, old, new, which_old, which_new)",
+        "= by_whole_rows",
+    ),
+    Mutant(
+        "a value that a change leaves out is no null",
+        "lakefeed.sources.postgres.read",
+        "        unchanged_names(relation, [one[kept] for one in changes.unchanged]),\n",
+        "        unchanged_names(relation, [one[kept] & False for one in changes.unchanged]),\n",
+    ),
+    Mutant(
+        "rows that move into what was copied are asked for whole",
+        "lakefeed.sources.postgres.read",
+        "                changes = completed(catalog, changes, kept, keys[changes.relation.stream])\n",
+        "",
+    ),
+    Mutant(
+        "what was left out and the old row has is filled in",
+        "lakefeed.sources.postgres.replication.pgoutput",
+        "            _fill(old, new, which_old, which_new)\n",
+        "",
+    ),
+    Mutant(
+        "changes from before the range are skipped",
+        "lakefeed.sources.postgres.read",
+        "    kept = within & ~before if wanted is None else within & ~before & wanted",
+        "    kept = within if wanted is None else within & wanted",
+    ),
+    Mutant(
+        "changes behind the range wait for the next batch",
+        "lakefeed.sources.postgres.read",
+        "changes.lsns < span.start, changes.lsns < span.end",
+        "changes.lsns < span.start, changes.lsns < span.end + (1 << 40)",
+    ),
+    Mutant(
+        "the slot keeps what a table needs",
+        "lakefeed.sources.postgres.client",
+        "            first = min(at for name, at in positions.items() if not is_rows(name))",
+        "            first = max(at for name, at in positions.items() if not is_rows(name))",
+    ),
+    Mutant(
+        "a table that is read again is emptied first",
+        "lakefeed.sources.postgres.snapshot.plan",
+        "            empties=span.start == AGAIN,",
+        "            empties=False,",
+    ),
+    Mutant(
+        "a slot is made before the rows are read",
+        "lakefeed.sources.postgres.snapshot.plan",
+        "        while end <= beyond or",
+        "        while",
+    ),
+    Mutant(
+        "a column that came with a default has it in old rows",
+        "lakefeed.sources.postgres.values.stored_defaults",
+        "            if values[0].is_valid:",
+        "            if False:",
+    ),
+)
+"""What only lives of a database can find."""
+
+ALL = (
+    *MUTANTS,
+    *(replace(one, source="files") for one in FILES),
+    *(replace(one, source="postgres") for one in POSTGRES),
+)
 
 
 class _Loader(importlib.machinery.SourceFileLoader):

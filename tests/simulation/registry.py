@@ -11,16 +11,27 @@ from lakefeed.pipeline.section import Section
 from lakefeed.pipeline.table import Table
 from lakefeed.sources.files.source import FilesSource
 from lakefeed.sources.kafka.source import KafkaSource
-from simulation import file_lives
+from lakefeed.sources.postgres.source import PostgresSource
+from simulation import file_lives, postgres_lives
 from simulation.pipelines import DRAWN, LAYOUT
 
-MODELS: tuple[type[Section], ...] = (Table, Evolve, KafkaSource, FilesSource, Pipeline, DeadLetters, Flush)
+MODELS: tuple[type[Section], ...] = (
+    Table,
+    Evolve,
+    KafkaSource,
+    FilesSource,
+    PostgresSource,
+    Pipeline,
+    DeadLetters,
+    Flush,
+)
 
 ALWAYS: Mapping[type[Section], tuple[str, ...]] = {
     Table: ("path", "from_", "route"),
     Evolve: ("new_column", "type_change"),
     KafkaSource: ("type", "format", "brokers", "topics", "key"),
     FilesSource: ("type", "path"),
+    PostgresSource: ("type", "connection", "tables"),
     Pipeline: ("name", "sources", "tables", "flush", "upkeep", "state", "sync", "give_up_after"),
     DeadLetters: (),
     Flush: ("rows", "bytes"),
@@ -47,6 +58,18 @@ NO_DIFFERENCE: Mapping[type[Section], Mapping[str, str]] = {
         "after_delay": "when files go that were read; `after` draws that they do",
         "ledger": "where the ledger is",
         "storage": "options of an object store; the store of a life is memory",
+    },
+    PostgresSource: {
+        "format": "refused, as tables have columns",
+        "flush": "the flush of the pipeline, which a life draws",
+        "host": "where the server is; `connection` says it",
+        "port": "where the server is; `connection` says it",
+        "database": "where the server is; `connection` says it",
+        "user": "who asks; a life has one role, which may do everything",
+        "password": "who asks; a life has one role, which may do everything",
+        "options": "options of libpq, which a life has not",
+        "slot": "the name of the slot",
+        "snapshot_rate": "how fast rows are copied",
     },
     Pipeline: {
         "storage": "options of an object store; the store of a life is memory",
@@ -97,6 +120,11 @@ ELSEWHERE: Mapping[type[Section], Mapping[str, str]] = {
         "backfill": "tests/services/test_files_s3.py",
         "partitions": "tests/unit/sources/files/test_partitions.py",
     },
+    PostgresSource: {
+        "exclude": "tests/services/test_postgres_many_tables.py",
+        "publication": "tests/services/test_postgres_odd_tables.py",
+        "snapshot": "tests/services/test_postgres_snapshot_modes.py",
+    },
     Pipeline: {"dead_letters": "tests/unit/engine/batch/test_refusals.py"},
     DeadLetters: {
         "form": "tests/services/test_ingest.py",
@@ -109,7 +137,11 @@ ELSEWHERE: Mapping[type[Section], Mapping[str, str]] = {
 """Fields that make a difference and that no life draws yet, with the tests that try them."""
 
 
-_DRAWN: Mapping[type[Section], Collection[str]] = {Table: {**DRAWN, **LAYOUT}, FilesSource: file_lives.DRAWN}
+_DRAWN: Mapping[type[Section], Collection[str]] = {
+    Table: {**DRAWN, **LAYOUT},
+    FilesSource: file_lives.DRAWN,
+    PostgresSource: postgres_lives.DRAWN,
+}
 """Fields that a life draws."""
 
 

@@ -85,6 +85,9 @@ def _smaller_steps(step: Step) -> Iterator[Step]:
     for number, event in enumerate(events):
         for smaller in _smaller_events(event):
             yield {**step, "events": [*events[:number], smaller, *events[number + 1 :]]}
+    for part in ("statements", "meet"):
+        for fewer in _without_parts(step.get(part, [])):
+            yield {**step, part: fewer}
     for option in ("kill", "fault", "inside", "seconds", "form"):
         if option in step:
             yield {name: value for name, value in step.items() if name not in (option, "at", "point")}

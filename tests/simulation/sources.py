@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from simulation import cases, file_lives
+from simulation import cases, file_lives, postgres_lives
 from simulation.cases import Case, Player
 from simulation.checks import Wrong
 from simulation.model import OutOfScope
@@ -13,6 +13,7 @@ from simulation.world import World
 LIVES: Mapping[str, tuple[Callable[[int], Case], type[Player]]] = {
     "kafka": (cases.draw, Player),
     "files": (file_lives.draw, file_lives.FilesPlayer),
+    "postgres": (postgres_lives.draw, postgres_lives.PostgresPlayer),
 }
 
 

@@ -89,3 +89,18 @@ def test_replay_that_adds_a_column_does_not_pass_a_replay_of_the_same_letters() 
     ]
 
     assert play(Case(126, {"a": spec}, steps)) is None
+
+
+def test_slot_that_another_instance_moves_on_has_lost_nothing() -> None:
+    tables = {"orders": {"path": "orders", "from": "k", "mode": "upsert", "streams": "public.orders"}}
+    source = {"type": "postgres", "connection": "dbname=shopdb", "tables": ["public.orders"]}
+    begun = [
+        {"do": "create", "name": "orders", "identity": "d"},
+        {"do": "commit", "statements": [["insert", "orders", {"id": "1"}]]},
+        {"do": "run"},
+        {"do": "commit", "statements": [["update", "orders", ["1"], {"n": "1"}]]},
+    ]
+
+    for at in range(18, 28):
+        steps = [*begun, {"do": "run", "at": at, "inside": {"do": "run"}}]
+        assert play(Case(84, tables, steps, kind="postgres", source=source)) is None

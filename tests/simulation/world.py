@@ -60,6 +60,7 @@ class Points:
         self.away = 0
         self._at = 0
         self._action: Callable[[], None] | None = None
+        self._doing: Callable[[], None] | None = None
         self._dead = False
         self._among: Collection[str] = ()
         self._steps = 0
@@ -72,6 +73,10 @@ class Points:
         self._among = among
         self._steps = self.away = 0
         self.trace = []
+
+    def again(self, points: int) -> None:
+        """Do what is done now once more, after so many points."""
+        self._at, self._action = self.passed + points, self._doing
 
     def die(self) -> None:
         """From here on nothing reaches the store any more, whatever the process still does to clean up."""
@@ -103,6 +108,7 @@ class Points:
         self.trace.append(name)
         if self._action is not None and self.passed == self._at:
             action, self._action = self._action, None
+            self._doing = action
             action()
 
     @contextmanager
