@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simulation.cases import Case
 from simulation.events import Event
 from simulation.sources import play
@@ -104,3 +106,18 @@ def test_slot_that_another_instance_moves_on_has_lost_nothing() -> None:
     for at in range(18, 28):
         steps = [*begun, {"do": "run", "at": at, "inside": {"do": "run"}}]
         assert play(Case(84, tables, steps, kind="postgres", source=source)) is None
+
+
+def test_file_that_another_instance_reads_and_deletes_meanwhile_is_no_dead_letter() -> None:
+    tables = {
+        "a": {"path": "a", "from": "k", "mode": "deduplicate", "keys": ["id"], "schema": {"id": "long"}}
+    }
+    source = {"type": "files", "path": "landing", "format": "json", "settle": "0s", "after": "delete"}
+    steps = [
+        {"do": "run"},
+        {"do": "put", "path": "i.txt", "events": [Event(0, values={"id": "3", "seq": "14"})]},
+    ]
+
+    for at in range(1, 8):
+        case = Case(18, tables, [*steps, {"do": "run", "at": at, "inside": {"do": "run"}}])
+        assert play(replace(case, kind="files", source=source | {"on_change": "fail"})) is None
