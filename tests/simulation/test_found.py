@@ -119,5 +119,5 @@ def test_file_that_another_instance_reads_and_deletes_meanwhile_is_no_dead_lette
     ]
 
     for at in range(1, 8):
-        case = Case(18, tables, [*steps, {"do": "run", "at": at, "inside": {"do": "run"}}])
+        case = Case(18, {"a": spec}, [*steps, {"do": "run", "at": at, "inside": {"do": "run"}}])
         assert play(replace(case, kind="files", source=source | {"on_change": "fail"})) is None
