@@ -109,9 +109,7 @@ def test_slot_that_another_instance_moves_on_has_lost_nothing() -> None:
 
 
 def test_file_that_another_instance_reads_and_deletes_meanwhile_is_no_dead_letter() -> None:
-    tables = {
-        "a": {"path": "a", "from": "k", "mode": "deduplicate", "keys": ["id"], "schema": {"id": "long"}}
-    }
+    spec = {"path": "a", "from": "k", "mode": "deduplicate", "keys": ["id"], "schema": {"id": "long"}}
     source = {"type": "files", "path": "landing", "format": "json", "settle": "0s", "after": "delete"}
     steps = [
         {"do": "run"},

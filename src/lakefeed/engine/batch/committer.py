@@ -135,7 +135,6 @@ class Committer:
         self._drop(result for table, result in results.items() if table.table in waiting)
         accepted = {table: result for table, result in results.items() if table.table not in waiting}
         try:
-            self._confirm_gone(spans, accepted.values())
             self._commit_dead_letters(spans, accepted)
         except LakefeedError as error:
             self._drop_after(error, accepted.values())
@@ -415,6 +414,7 @@ class Committer:
         files = [file for result in results.values() for file in result.dead_letter_files]
         if not files:
             return
+        self._confirm_gone(spans, results.values())
         transactions: dict[str, int] = {}
         expected: dict[str, int | None] = {}
         counts = {}
