@@ -38,6 +38,16 @@ class QuietLogger(logging.Logger):
 for _name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
     logging.root.manager.loggerDict[_name] = QuietLogger(_name)
 
+
+def _is_open(handle: int) -> None:
+    """Stands in for a sync: a handle that is closed is an error as well."""
+    os.fstat(handle)
+
+
+# Each commit waits for the disk several times, which only a power cut could show, and a busy disk takes long.
+# tests/unit/tables/log/test_durable.py looks at what is synced when; processes that a test starts do wait.
+os.fsync = os.fdatasync = _is_open
+
 # How long an example takes says how busy the machine is.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")

@@ -140,7 +140,8 @@ class Pipeline(model.Pipeline):
     ) -> list[TableReplay]:
         """Send dead letters through the pipeline again, each into its table at most once.
 
-        All of them, or only those with the given values. With `dry_run`, nothing is changed.
+        All of them, or only those with the given values. With `dry_run`, nothing is changed. A table that
+        fails stops alone: its error is raised when all others are done.
         """
         from lakefeed.dead_letters.find import DeadLetterFilter, refuse_unknown_table
         from lakefeed.handles.tables import Tables
@@ -213,7 +214,7 @@ def _calling(on_commit: Callable[[Commit], None]) -> Watcher:
                     rows=event.rows,
                     files=event.files,
                     bytes=event.size,
-                    dead_letters=event.letters,
+                    dead_letters=event.dead_letters,
                     seconds=event.seconds,
                 )
             )

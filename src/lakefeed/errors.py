@@ -15,6 +15,7 @@ LakefeedError                    the root; `exit_code` is what the command line 
 ├── TableError                   one table cannot be written until somebody decides something
 │   ├── SqlError                 `select`, `where` or `expect` of a table are none in Spark SQL  exit 2
 │   ├── UnknownValues            changes leave out what no row of the table has; the batch is read again
+│   ├── RowsNotReplaced          rows of a file that is read anew cannot be told or replaced
 │   ├── ColumnsLost              a stream has no column any more that an option of the table names
 │   ├── Conflict                 another writer was faster; nothing of the operation is there   retryable
 │   └── StoreUnavailable         the object store or disk does not answer                      retryable
@@ -172,6 +173,18 @@ class UnknownValues(TableError):
         """`changes` are those changes, each by its partition, its offset and its ordinal."""
         super().__init__(text)
         self.changes = changes
+
+
+class RowsNotReplaced(TableError):
+    """A table cannot replace the rows of a file that is read anew; it got nothing of it.
+
+    `commands` make the table anew from all its files; without them, `by_hand` says what is left to do.
+    """
+
+    def __init__(self, problem: str, commands: tuple[str, ...], by_hand: str) -> None:
+        self.problem, self.commands = problem, commands
+        anew = f"Stop the pipeline, and make it anew from the files of now: {' && '.join(commands)}"
+        super().__init__(f"{problem}.\n{anew if commands else by_hand}")
 
 
 class ColumnsLost(TableError):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 _SHOWN_CHARACTERS = 60
+_PLAIN_YAML = re.compile(r"[A-Za-z_][\w().]*")
+_YAML_WORDS = ("true", "false", "yes", "no", "on", "off", "null")
+"""What YAML takes for a value of another kind."""
 _PLAIN_NAME = re.compile(r"[a-z_][a-z0-9_]*")
 
 
@@ -70,6 +74,17 @@ def one_of(names: Iterable[str]) -> str:
 def in_backticks(name: str) -> str:
     """The name of a column or a table in SQL, whatever characters and case it has."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def yaml_mapping(pairs: Mapping[str, str]) -> str:
+    """`{id: long, price: "decimal(10,2)"}`: names and texts as a mapping of YAML on one line."""
+    words = (f"{_yaml_word(name)}: {_yaml_word(text)}" for name, text in pairs.items())
+    return f"{{{', '.join(words)}}}"
+
+
+def _yaml_word(text: str) -> str:
+    is_plain = _PLAIN_YAML.fullmatch(text) and text.lower() not in _YAML_WORDS
+    return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 def counted(number: int, noun: str, many: str = "") -> str:

@@ -15,7 +15,7 @@ from lakefeed.reports.verify import verify
 from support.lakefeed import Process, run
 from support.ledger import assert_each_once, assert_versions_contiguous, dead_letters, table_ids
 
-ROWS = 300_000
+ROWS = 60_000
 PARTITIONS = 3
 
 
@@ -31,13 +31,14 @@ sources:
   clicks: {{type: generate, rows: {ROWS}, partitions: {PARTITIONS}, bad_ratio: 0.001}}
 tables:
   events: {{path: events, from: clicks, partition_by: [event_type], metadata: true}}
-flush: {{rows: 150000}}
+flush: {{rows: 30000}}
 """
     )
 
     code, _, said = run("run", str(file), "--once", "--master", "local-cluster[2,1,1024]", timeout=240)
 
     assert code == 0, said
+    assert "2 cores on 2 executors" in said
     letters = dead_letters(folder / "shop_dead_letters")
     dead = [letter["offset"] * PARTITIONS + letter["partition"] for letter in letters]
     assert len(dead) == ROWS // 1000

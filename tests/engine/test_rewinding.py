@@ -36,7 +36,7 @@ flush: {rows: 500}
 
     letters = dead_letters(tmp_path / "shop_dead_letters")
     assert first.sound, first
-    assert (report.rows_now, report.letters_kept > 0) == (2940, True)
+    assert (report.rows_now, report.dead_letters_kept > 0) == (2940, True)
     for name in ("events", "copy"):
         dead = [one["offset"] * 3 + one["partition"] for one in letters if one["table"] == name]
         assert_each_once(range(3000), table_ids(tmp_path / name), dead)

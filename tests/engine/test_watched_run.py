@@ -162,7 +162,7 @@ def test_log_lines_in_json_have_figures_as_fields(tmp_path: Path, capfd: pytest.
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
 
     (rows,) = [line for line in lines if line.get("event") == "committed" and line["table"] == "events"]
-    assert (rows["rows"], rows["letters"], rows["version"], rows["level"]) == (990, 10, 1, "info")
+    assert (rows["rows"], rows["dead_letters"], rows["version"], rows["level"]) == (990, 10, 1, "info")
     assert rows["message"].startswith("events: version 1: 990 rows in 1 file")
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", rows["time"])
 

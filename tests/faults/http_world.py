@@ -26,6 +26,7 @@ from lakefeed.reports.verify import verify
 from lakefeed.run import run
 from lakefeed.sources.http.receiver.server import receiving
 from support.ledger import assert_each_once, dead_letters, table_ids
+from support.processes import free_port
 
 FILE = """\
 name: shop
@@ -63,8 +64,7 @@ class HttpWorld:
     def __init__(self, folder: Path, journal: Path | None = None) -> None:
         self.folder = folder
         self.journal = journal or folder / "journal"
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = int(free.getsockname()[1])
+        self.port = free_port()
         self.file = folder / "shop.yaml"
         self.file.write_text(FILE.format(port=self.port, journal=self.journal))
         self.acknowledged: set[int] = set()

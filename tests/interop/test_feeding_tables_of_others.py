@@ -25,7 +25,6 @@ REFUSED = {
     "check": "the CHECK constraint positive (id >= 0)",
     "generated": "column tenfold has a generation expression",
     "v2_checkpoint": "uses v2Checkpoint",
-    "mapping": "delta.columnMapping.mode is 'name'",
     "clustered": "uses clustering and domainMetadata",
     "row_tracking": "uses domainMetadata and rowTracking",
     "identity": "uses identityColumns",
@@ -88,7 +87,7 @@ def test_a_table_of_spark_is_fed_or_refused_by_the_name_of_what_it_asks(
 def test_spark_reads_what_was_fed_and_its_constraints_are_the_reason_to_refuse(
     zoo: Path, tmp_path: Path, delta_spark: DeltaSpark
 ) -> None:
-    fed = ("plain", "writer_5", "change_feed", "timestamp_ntz", "every_type")
+    fed = ("plain", "writer_5", "change_feed", "timestamp_ntz", "every_type", "mapping")
     for name in fed:
         shutil.copytree(zoo / name, tmp_path / name)
         feed(name, tmp_path)

@@ -142,7 +142,7 @@ def test_dead_letters_come_back_and_a_table_is_rewound_with_its_positions(lake: 
     report = rewind(pipeline, "events", to_version=1)
     replay(pipeline, DeadLetterFilter(table="events"))
 
-    assert (replayed.rows, report.letters_returned) == (98, 98)
+    assert (replayed.rows, report.dead_letters_returned) == (98, 98)
     lake.check(100)
 
 

@@ -27,6 +27,12 @@ from support.processes import wait_until
 from support.s3 import S3Server
 
 
+@pytest.fixture(autouse=True)
+def look_around_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the store between two steps of a test would meet what was prepared for the second step."""
+    monkeypatch.setattr(journal_module, "_LOOK_AROUND", 600.0)
+
+
 def new_bucket(s3: S3Server, name: str) -> str:
     s3.create_bucket(name)
     return f"s3://{name}/journal"
@@ -83,9 +89,8 @@ def test_second_writer_is_noticed_and_takes_nothing_from_the_first(s3: S3Server)
 
 
 def test_writer_that_was_paused_answers_for_nothing_and_leaves_nothing_that_is_read(
-    s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server,
 ) -> None:
-    monkeypatch.setattr(journal_module, "_LOOK_AROUND", 60.0)
     path = new_bucket(s3, "http-paused")
     paused, next_one = ObjectSegments(path, s3.storage), ObjectSegments(path, s3.storage)
     with journal_at(path, paused) as old:

@@ -27,9 +27,9 @@ from lakefeed.errors import Fenced
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.verify import verify
 from lakefeed.run import _outlasting
-from lakefeed.sources.http import client as http_client
 from lakefeed.sources.http.journal import journal as journal_module
 from lakefeed.sources.http.receiver.server import receiving
+from support.forks import run_and_kill
 from support.http_source import post
 from support.ledger import table_ids
 from support.processes import free_port, spawn, tail, wait_until
@@ -43,6 +43,8 @@ def written(folder: Path, s3: S3Server, bucket: str, port: int, state: str, **ta
     orders = {"path": str(folder / "orders"), "from": "api", "schema": {"event_id": "long"}, **table}
     pipeline = {"name": "shop", "sources": {"api": source}, "tables": {"orders": orders}}
     pipeline |= {"flush": {"interval": "200ms"}, "state": state, "spark": {"master": "local[1]"}}
+    # A run that was overtaken keeps its port open for twice as long.
+    pipeline["stop_timeout"] = "10m"
     file = folder / f"{state}.yaml"
     file.write_text(yaml.safe_dump(pipeline))
     return file
@@ -164,7 +166,7 @@ def test_fenced_run_whose_tables_have_stopped_ends(s3: S3Server, tmp_path: Path)
 
 @pytest.mark.parametrize("overtaken", ["api", "orders"])
 def test_last_batch_of_the_old_run_does_not_end_the_new_one(
-    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overtaken: str
+    s3: S3Server, tmp_path: Path, overtaken: str
 ) -> None:
     s3.create_bucket(f"http-last-batch-{overtaken}")
     file = written(tmp_path, s3, f"http-last-batch-{overtaken}", 0, "new")
@@ -176,30 +178,29 @@ def test_last_batch_of_the_old_run_does_not_end_the_new_one(
     tables, stop = Tables(pipeline), threading.Event()
 
     class Overtaken(LocalTasks):
-        """The old run commits what the first batch reads, before the new one does."""
+        """The old run, a process of its own, commits what the first batch reads, before the new one does."""
 
         is_overtaken = False
 
         def run(self, *given: Any, **named: Any) -> Any:
             if not self.is_overtaken:
+                assert run_and_kill(file) == 0
                 self.is_overtaken = True
-                with monkeypatch.context() as patched:
-                    # The journal of this process is not that of the old run.
-                    patched.setattr(http_client, "open_journal", lambda path: None)
-                    run_inline(pipeline)
+            return super().run(*given, **named)
+
+    class Later(LocalTasks):
+        """The table behind the one that is overtaken: the old run commits to it first as well."""
+
+        def run(self, *given: Any, **named: Any) -> Any:
+            wait_until(lambda: tasks.is_overtaken, 120, lambda: "the old run has not ended")
             return super().run(*given, **named)
 
     with receiving(pipeline, {}, listen=True) as received, ThreadPoolExecutor(1) as pool:
         tasks = Overtaken()
+        others: dict[str, LocalTasks] = {"api": LocalTasks(), "orders": Later()}
+        by_input = {**others, overtaken: tasks}
         flows = [
-            InlineFlow(
-                tables,
-                name,
-                tasks if name == overtaken else LocalTasks(),
-                tmp_path / "checkpoints",
-                unwatched,
-                once=False,
-            )
+            InlineFlow(tables, name, by_input[name], tmp_path / "checkpoints", unwatched, once=False)
             for name in pipeline.inputs
         ]
         run = pool.submit(Supervisor(pipeline, flows, unwatched, stop).run)

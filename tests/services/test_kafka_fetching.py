@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -16,21 +19,32 @@ from lakefeed.formats.json.format import JsonFormat
 from lakefeed.sources.kafka import fetch as kafka_fetch
 from lakefeed.sources.kafka.source import KafkaSource
 from support.kafka import Broker
+from support.offline import close_consumers
 
 PARTITIONS = 16
 WAITING = 2_000
 
 
-@pytest.fixture
-def backlog(broker: Broker, topic: TopicFactory) -> Iterator[tuple[KafkaSource, str]]:
-    """A topic of many partitions in which far more waits than a batch takes."""
-    name = topic(PARTITIONS)
+@pytest.fixture(scope="module")
+def waiting(broker: Broker) -> str:
+    """A topic of many partitions in which far more waits than a batch takes; it is only read."""
+    name = f"events-{uuid4().hex[:12]}"
+    broker.create_topic(name, PARTITIONS)
     for number in range(PARTITIONS):
         broker.produce(name, [f"{number}:{at}" for at in range(WAITING)], partition=number)
-    yield KafkaSource(brokers=broker.address, topics=(name,), format=JsonFormat()), name
-    # Kept for the next task of a worker, which this is not.
-    while kafka_fetch._kept:
-        kafka_fetch._kept.popitem()[1].close()
+    return name
+
+
+@pytest.fixture
+def backlog(broker: Broker, waiting: str) -> tuple[KafkaSource, str]:
+    return KafkaSource(brokers=broker.address, topics=(waiting,), format=JsonFormat()), waiting
+
+
+@pytest.fixture(autouse=True)
+def no_consumers_are_kept() -> Iterator[None]:
+    """They are kept for the next task of a worker, which the next test is not."""
+    yield
+    close_consumers()
 
 
 def read(source: KafkaSource, topic: str, start: int, end: int) -> list[str]:
@@ -68,22 +82,51 @@ def test_the_last_events_of_many_partitions_are_read_to_their_end(
     assert len(found) == len(set(found)) == 300 * PARTITIONS
 
 
+class Slow(Consumer):
+    """Passes over events for 200 seconds, by the clock of its reader, and its statistics tell how far."""
+
+    now: ClassVar[float] = 0.0
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._see, self._looks = settings["stats_cb"], 0
+        self._statistics: list[str] = []
+        self._found: list[Any] = []
+        super().__init__({**settings, "stats_cb": self._statistics.append})
+
+    def consume(self, *args: Any, **more: Any) -> list[Any]:
+        if self._looks == 5:
+            found, self._found = self._found, []
+            return found or super().consume(*args, **more)
+        while not self._statistics:
+            self._found += super().consume(1, 0.01)
+        self._looks += 1
+        Slow.now += 40.0
+        told = json.loads(self._statistics[-1])
+        for topic in told["topics"].values():
+            assert "next_offset" in topic["partitions"]["0"]
+            topic["partitions"]["0"]["next_offset"] = self._looks
+        self._see(json.dumps(told))
+        return []
+
+
 def test_a_long_stretch_of_aborted_events_is_progress_and_not_a_source_that_is_away(
     broker: Broker, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = topic()
-    aborted = [b"x" * 1000] * 4_000
-    broker.transaction(name, aborted, commit=False)
+    broker.transaction(name, [b"x"] * 100, commit=False)
     broker.produce(name, ["after"])
     end = broker.end_offsets(name)[0]
-    monkeypatch.setattr("lakefeed.sources.kafka.fetch._PATIENCE", 0.5)
-    # One event at a time, so that passing over them takes longer than the patience.
-    slow = {"fetch.message.max.bytes": "1000", "statistics.interval.ms": "100"}
-    source = KafkaSource(brokers=broker.address, topics=(name,), format=JsonFormat(), options=slow)
+    monkeypatch.setattr(Slow, "now", 0.0)
+    monkeypatch.setattr(kafka_fetch, "Consumer", Slow)
+    monkeypatch.setattr(kafka_fetch, "time", SimpleNamespace(monotonic=lambda: Slow.now))
+    monkeypatch.setattr(kafka_fetch, "_RENEW_AFTER", 600.0)
+    options = {"statistics.interval.ms": "10"}
+    source = KafkaSource(brokers=broker.address, topics=(name,), format=JsonFormat(), options=options)
 
     found = [p for events in source.read([OffsetRange(f"{name}-0", 0, end)]) for p in events.payloads]
 
     assert found == [b"after"]
+    assert Slow.now == 200.0 > kafka_fetch._PATIENCE
 
 
 def test_events_are_handed_over_in_chunks_of_bounded_bytes(
@@ -124,8 +167,6 @@ def test_a_client_that_fetches_no_more_is_replaced(
 
     monkeypatch.setattr("lakefeed.sources.kafka.fetch.Consumer", Deaf)
     monkeypatch.setattr("lakefeed.sources.kafka.fetch._RENEW_AFTER", 2.0)
-    while kafka_fetch._kept:
-        kafka_fetch._kept.popitem()[1].close()
 
     found = read(*backlog, 0, 100)
 
@@ -204,5 +245,3 @@ def test_an_error_about_a_topic_of_an_earlier_read_is_no_error_of_this_one(
     time.sleep(2)
 
     assert found(name) == [b"y"] * 50
-    while kafka_fetch._kept:
-        kafka_fetch._kept.popitem()[1].close()

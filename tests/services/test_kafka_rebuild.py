@@ -14,16 +14,15 @@ from lakefeed.engine.inline import run_inline
 from lakefeed.errors import DataLoss, UsageError
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.rebuild import rebuild
-from lakefeed.sources.kafka import fetch
 from support.kafka import Broker
 from support.ledger import assert_each_once, dead_letters, table_ids
+from support.offline import close_consumers
 
 
 @pytest.fixture(autouse=True)
 def no_consumers_are_kept() -> Iterator[None]:
     yield
-    while fetch._kept:
-        fetch._kept.popitem()[1].close()
+    close_consumers()
 
 
 def pipeline(folder: Path, broker: Broker, topic: str, limit: int) -> Pipeline:

@@ -13,12 +13,13 @@ from lakefeed import DataLoss, Pipeline
 from lakefeed.engine.inline import run_inline
 from lakefeed.errors import SourceUnavailable
 from lakefeed.formats.json.format import JsonFormat
-from lakefeed.sources.kafka import epochs, fetch
+from lakefeed.sources.kafka import epochs
 from lakefeed.sources.kafka.source import KafkaSource
 from support import lakefeed
 from support.drivers import Drivers
 from support.kafka import Broker
 from support.ledger import assert_each_once, table_ids
+from support.offline import close_consumers
 from support.processes import wait_until
 
 
@@ -42,8 +43,7 @@ def drain(file: Path) -> None:
     try:
         run_inline(Pipeline.from_file(file))
     finally:
-        while fetch._kept:
-            fetch._kept.popitem()[1].close()
+        close_consumers()
 
 
 @pytest.fixture(scope="module")

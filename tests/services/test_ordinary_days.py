@@ -85,6 +85,12 @@ class Topics(Shop):
         assert (code, said.splitlines()[-1]) == (0, "shop: sound: nothing lost, nothing twice")
 
 
+def said(process: Process, since: int, source: str, words: str) -> bool:
+    """Whether a line of the log since then says this of a source."""
+    lines = process.stderr[since:].splitlines()
+    return any(f"source {source}: " in line and words in line for line in lines)
+
+
 def _has_ended_a_batch(checkpoints: Path) -> bool:
     try:
         return any(checkpoints.glob("**/commits/0"))
@@ -140,10 +146,14 @@ def test_days_of_a_pipeline_that_was_started_before_the_first_event(
         shop.wait_for_all(process)
 
         # A broker that is restarted while nothing happens.
+        before = len(process.stderr)
         own_broker.stop()
-        process.wait_for(lambda: process.stderr.count("does not answer") >= 3)
+        for name in shop.sent:
+            process.wait_for(lambda at=name: said(process, before, at, "does not answer"))
+        before = len(process.stderr)
         own_broker.start()
-        process.wait_for(lambda: process.stderr.count(": continues") >= 4)
+        for name in shop.sent:
+            process.wait_for(lambda at=name: said(process, before, at, "continues"))
         shop.wait_for_silence(process, "quiet", "busy", "late")
         for _ in range(2):
             shop.send("quiet", "quiet")

@@ -55,7 +55,7 @@ def fifty_tables() -> WatchedRun:
 def test_the_page_alone_tells_what_is_wrong_and_what_to_do(browser: Browser, run: WatchedRun) -> None:
     with served(run) as site, looking(browser, site) as page:
         expect(page).to_have_title("shop · Lakefeed")
-        expect(page.locator("#state")).to_have_text("2 need you")
+        expect(page.locator("#state")).to_have_text("2 problems")
         assert page.locator(".concern h3").all_text_contents() == [
             "source ordersfor <0.1 s",
             "table refundsfor <0.1 s",

@@ -15,6 +15,8 @@ from lakefeed.errors import TableError
 from lakefeed.handles.tables import Tables
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reprocess.snapshot import reading_anew
+from lakefeed.testing.landed import read_rows
+from lakefeed.text import quoted_name as quoted
 from support.postgres import PostgresServer
 from support.postgres_shop import LARGE, UPSERT, PostgresShop
 
@@ -94,6 +96,35 @@ def test_lower_makes_the_names_of_new_columns_lower_case_and_sql_takes_those_of_
     names = ("order_id", "with_space", "total", "new_one")
     assert shop.table("orders", *names) == shop.table("shaped", *names) == there
     assert shop.table("shaped", "order_id", "note") == [row[:2] for row in there]
+
+
+def test_names_of_the_database_are_kept_in_tables_with_column_mapping(shop: PostgresShop) -> None:
+    tables = """
+  orders: {path: orders, from: db, mode: upsert, names: keep}
+  marked: {path: marked, from: db, mode: upsert, names: keep, updates: merge_on_read, keys: [order id]}
+  past: {path: past, from: db, mode: history, names: keep}"""
+    shop.execute(ODD, 'ALTER TABLE orders ALTER "with space" SET STORAGE EXTERNAL')
+    shop.execute(f"INSERT INTO orders SELECT i, {LARGE}, i, i, i, '2026-01-01' FROM generate_series(1, 4) i")
+    planned = plan_run(Pipeline.from_file(shop.write(tables))).tables[0]
+    assert [one.split(" ")[0:2] for one in planned.columns][:2] == [["order", "id"], ["with", "space"]]
+    shop.run(tables)
+    shop.execute(
+        'UPDATE orders SET "c,d;e" = 10 WHERE "order id" = 1',
+        'UPDATE orders SET "order id" = 5 WHERE "order id" = 2',
+        'DELETE FROM orders WHERE "order id" = 3',
+        'ALTER TABLE orders ADD "new one" int DEFAULT 7',
+        'UPDATE orders SET "c,d;e" = 11 WHERE "order id" = 4',
+    )
+    shop.run(tables)
+
+    names = ("order id", "with space", "a.b", "c,d;e", "price (EUR)", "x=y", "new one")
+    there = sorted(shop.query(f"SELECT {', '.join(map(quoted, names))} FROM orders"))
+    for table in ("orders", "marked", "past"):
+        schema, rows = read_rows(str(shop.folder / table))
+        assert {*names} <= {*schema.names}
+        now = [row for row in rows if row.get("valid_to") is None]
+        assert sorted(tuple(row[name] for name in names) for row in now) == there
+    assert read_rows(str(shop.folder / "shop_dead_letters"))[1] == []
 
 
 def test_rename_and_drop_take_the_names_of_the_database(shop: PostgresShop) -> None:

@@ -262,7 +262,7 @@ def test_dead_letters_of_a_former_key_stay_and_a_snapshot_brings_their_rows(shop
     assert foreseen != reports
     for report in (*foreseen, *reports):
         assert report.rows == 1
-        ((code, count, text),) = [(one.code, one.letters, one.example) for one in report.again]
+        ((code, count, text),) = [(one.code, one.dead_letters, one.example) for one in report.again]
         assert (code, count) == ("former_key", 2)
     assert text.startswith("the change names its row by id, and the key of the table is k by now")
     assert f"lakefeed snapshot {shop.file} --source db --stream public.items --yes" in text
@@ -274,7 +274,7 @@ def test_dead_letters_of_a_former_key_stay_and_a_snapshot_brings_their_rows(shop
     rows = [(1, dt.date(2026, 1, 1)), (2, dt.date(9999, 12, 31)), (4, dt.date(9999, 12, 31))]
     assert shop.table("copy", "id", "day") == shop.table("merged", "id", "day") == rows
     done = discard(pipeline, DeadLetterFilter(topic="public.items"), who="test", reason="read again")
-    assert done.letters == 6 and not shop.rows("shop_dead_letters")
+    assert done.dead_letters == 6 and not shop.rows("shop_dead_letters")
 
 
 def test_a_change_waits_for_an_older_dead_letter_of_a_former_key(shop: PostgresShop) -> None:

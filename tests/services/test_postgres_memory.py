@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from support.postgres import PostgresServer
 from support.postgres_shop import APPEND, ORDERS, PostgresShop
 
-ROWS = 1_000_000
+ROWS = 250_000
 MORE = 60
 """Megabytes that it may need beyond the other: what the allocator leaves to chance."""
 RUN = r"""
@@ -23,7 +23,7 @@ run_inline(Pipeline.from_file(sys.argv[1]))
 # The largest that this program was; what getrusage says begins with the size of the test that started it.
 print(int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1]) // 1024)
 """
-INSERT = "INSERT INTO orders SELECT i, 'customer ' || i, i, repeat('x', 100) FROM generate_series({}, {}) i"
+INSERT = "INSERT INTO orders SELECT i, 'customer ' || i, i, repeat('x', 500) FROM generate_series({}, {}) i"
 
 
 def peak(server: PostgresServer, folder: Path, rows_each: int) -> int:

@@ -96,12 +96,13 @@ def test_lag_is_told_in_seconds_beside_bytes(shop: PostgresShop) -> None:
     client: Any = PostgresClient(pipeline.sources["db"], "shop", "db")  # type: ignore[arg-type]
     client.begin()
     position = client.latest()
-    told: list[Outstanding] = []
-    for statement in ("SELECT 1", "UPDATE orders SET total = 0", "SELECT 1"):
+    told: list[Outstanding] = [client.outstanding(position, position)]
+    for statement in ("UPDATE orders SET total = 0", "SELECT 1"):
+        time.sleep(0.5)
         shop.execute(statement)
         told.append(client.outstanding(position, client.latest()))
-        time.sleep(0.5)
-    caught_up = client.outstanding(client.latest(), client.latest())
+    end = client.latest()
+    caught_up = client.outstanding(end, end)
     client.close()
 
     assert [one.seconds for one in (told[0], caught_up)] == [0.0, 0.0]

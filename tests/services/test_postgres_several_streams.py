@@ -91,7 +91,10 @@ def test_a_dead_letter_from_before_a_truncation_brings_no_row_back(shop: Postgre
 
     (report,) = replay(Pipeline.from_file(shop.file), DeadLetterFilter())
 
-    assert (report.rows, [(again.code, again.letters) for again in report.again]) == (0, [("former_key", 2)])
+    assert (report.rows, [(again.code, again.dead_letters) for again in report.again]) == (
+        0,
+        [("former_key", 2)],
+    )
     assert "lakefeed snapshot" in report.again[0].example
     run_inline(reading_anew(Pipeline.from_file(shop.file), "db", ["public.west"])[0])
     there = [("public.west", 1, "w"), ("public.west", 7, "too long"), ("public.west", 12, "w")]

@@ -98,7 +98,7 @@ def test_rows_that_were_dead_letters_get_the_values_that_their_update_leaves_out
     assert {code for table, code in letters if table != "past"} == {"out_of_range"}
 
     again = {one.table: one for one in replay(Pipeline.from_file(shop.file), DeadLetterFilter())}
-    failed = {(one.code, one.letters) for one in again["past"].again}
+    failed = {(one.code, one.dead_letters) for one in again["past"].again}
     assert failed == {("bad_date", 4), ("unknown_value", 1)} and not again["past"].rows
     assert shop.table("copy", "id", "due", "doc") == rows
 
@@ -282,7 +282,7 @@ def test_a_replay_does_not_carry_on_a_value_from_before_an_older_dead_letter(
     # The older letter of the row 3 fails again.
     (both,) = replay(pipeline, DeadLetterFilter())
     assert both.rows == 2
-    assert sorted((one.code, one.letters) for one in both.again) == [
+    assert sorted((one.code, one.dead_letters) for one in both.again) == [
         ("out_of_range", 1),
         ("unknown_value", 1),
     ]

@@ -205,6 +205,8 @@ def test_a_slot_that_the_server_is_about_to_give_up_is_told_while_a_run_goes_on(
     with closing(Pipeline.from_file(shop.file).sources["db"].client("shop", "db")) as client:
         client.begin()
         assert "is lost at the next checkpoint" not in caplog.text
+        # The server makes the next checkpoint by itself minutes after this one: it would give the slot up.
+        shop.execute("CHECKPOINT")
         shop.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '16MB'", "SELECT pg_reload_conf()")
         try:
             for _ in range(4):

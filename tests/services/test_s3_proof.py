@@ -49,7 +49,7 @@ storage: {json.dumps(s3.storage)}
     dead = [one["offset"] for one in dead_letters(f"s3://{bucket}/deep/er/shop_dead_letters", s3.storage)]
     path = f"s3://{bucket}/deep/er/events"
     proof = verify(pipeline, deep=True)
-    assert (empty.sound, replayed.rows, report.letters_returned) == (True, 54, 54)
+    assert (empty.sound, replayed.rows, report.dead_letters_returned) == (True, 54, 54)
     assert_each_once(range(60), table_ids(path, storage=s3.storage), dead)
     assert proof.sound, proof
 

@@ -138,7 +138,8 @@ def _cures(spec: Spec) -> list[Spec]:
         {"evolve": {"new_column": other, "type_change": "rescue"}},
         {"evolve": {"new_column": other, "type_change": "rescue"}, "expect": None, "where": None},
         {"expect": None},
-        {"names": "clean"},
+        # Only a new table gets column mapping.
+        {"names": "keep" if spec.get("names") == "keep" else "clean"},
     ]
 
 
@@ -512,7 +513,9 @@ class Player:
         if told:
             raise Wrong("verify", "; ".join(told))
         for name, model in self.models.items():
-            if self.logs[name].version >= 0:
+            # DuckDB reads NULL for the partition columns of a table with column mapping.
+            misread = model.spec.get("names") == "keep" and "partition_by" in model.spec
+            if self.logs[name].version >= 0 and not misread:
                 compare(
                     f"DuckDB of {model.spec['mode']}", model.content(), duckdb_rows(self.logs[name].folder)
                 )

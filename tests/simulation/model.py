@@ -147,6 +147,8 @@ class Shaper:
         return _without_nulls(row)
 
     def _column(self, name: str) -> str:
+        if self.spec.get("names") == "keep":
+            return name
         clean = re.sub(r"[ ,;{}()\n\t=]", "_", name)
         return clean.lower() if self.spec.get("names") == "lower" else clean
 

@@ -241,8 +241,8 @@ MUTANTS = (
     Mutant(
         "a rewind returns the letters of later replays",
         "lakefeed.reprocess.rewind",
-        '            "letters": self._back,\n',
-        '            "letters": [],\n',
+        '            "dead_letters": self._back,\n',
+        '            "dead_letters": [],\n',
     ),
     Mutant(
         "letters that became rows are deleted",

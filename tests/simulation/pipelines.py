@@ -93,7 +93,7 @@ def _evolve(random: Random, spec: Spec) -> None:
 
 def _names(random: Random, spec: Spec) -> None:
     if random.random() < 0.25:
-        spec["names"] = random.choice(("clean", "lower", "strict"))
+        spec["names"] = random.choice(("clean", "lower", "keep", "keep", "strict"))
 
 
 def _drop(random: Random, spec: Spec) -> None:

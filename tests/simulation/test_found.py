@@ -48,3 +48,22 @@ def test_slot_that_another_instance_moves_on_has_lost_nothing() -> None:
     for at in range(18, 28):
         steps = [*begun, {"do": "run", "at": at, "inside": {"do": "run"}}]
         assert play(Case(84, tables, steps, kind="postgres", source=source)) is None
+
+
+def test_deletion_without_a_sequence_knows_that_of_its_row_in_a_table_with_column_mapping() -> None:
+    spec = {
+        "path": "a",
+        "from": "k",
+        "mode": "upsert",
+        "keys": ["id"],
+        "sequence_by": ["seq"],
+        "names": "keep",
+    }
+    steps = [
+        {"do": "produce", "events": [Event(0, values={"id": "4", "seq": "21"})]},
+        {"do": "run"},
+        {"do": "produce", "events": [Event(0, code="null_payload", key=b'{"id": 4}')]},
+        {"do": "run"},
+    ]
+
+    assert play(Case(10, {"a": spec}, steps, key="json")) is None

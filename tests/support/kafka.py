@@ -27,6 +27,7 @@ from confluent_kafka.admin import (
 )
 
 from support.jars import BROKER, BROKER_LOG, fetch, java
+from support.offline import close_consumers
 from support.processes import free_port, spawn, tail, wait_until
 from support.servers import RestartableServer
 
@@ -159,6 +160,7 @@ class Broker(RestartableServer):
 
     def close(self) -> None:
         """Kill the broker and delete its data."""
+        close_consumers()
         self.kill()
         shutil.rmtree(self._folder, ignore_errors=True)
 

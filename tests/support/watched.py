@@ -15,6 +15,7 @@ from lakefeed.engine.run_events import (
     BatchDone,
     CommitFailed,
     Committed,
+    CoresSeen,
     DeadLetterSample,
     DeadLettersWritten,
     RefusingMany,
@@ -81,7 +82,14 @@ class WatchedRun:
         self.tell = all_of(self.state.watch, self.metrics.watch)
 
     def commit(self, table: str, source: str, rows: int = 100, **more: Any) -> None:
-        told = {"version": 1, "files": 1, "size": 4000, "letters": 0, "seconds": 0.02, "retries": 0} | more
+        told = {
+            "version": 1,
+            "files": 1,
+            "size": 4000,
+            "dead_letters": 0,
+            "seconds": 0.02,
+            "retries": 0,
+        } | more
         self.tell(Committed(table=table, source=source, rows=rows, **told))
 
     def letters(
@@ -101,7 +109,8 @@ class WatchedRun:
         """Every source has answered, every table has a hundred rows and is at the end."""
         for source in self.pipeline.sources:
             self.tell(SourceSeen(source, {"0": 100}))
-            self.tell(BatchDone(source, 100, 20_000, 0.5, 0))
+            self.tell(CoresSeen(source, 8, 2))
+            self.tell(BatchDone(source, 100, 20_000, 0.5, 0, tasks=8))
         for name, table in self.pipeline.tables.items():
             for source in table.from_:
                 self.tell(TableReached(name, source, {"0": 100}))

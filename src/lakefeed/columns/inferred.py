@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from lakefeed.columns.column_types import JSON, event_name, type_text
 from lakefeed.columns.evidence import Evidence, evidence_of, is_quiet
-from lakefeed.text import counted
+from lakefeed.text import counted, yaml_mapping
 
 _MOST_LINES = 60
 _FIRST_NAME = re.compile(r"`([^`]*)`|[^.\[:]*")
@@ -76,9 +76,15 @@ def inferred_from(events: int, kind: str = "event") -> str:
     return f"inferred from {counted(events, kind)}{caution}"
 
 
-def to_declare(proposal: pa.Schema, errors: Iterable[str]) -> str:
-    """What to write in `schema` so that no value of these events is of the wrong type: `total: json`."""
-    return ", ".join(f"{name}: json" for name in mixed(proposal, errors))
+def to_declare(proposal: pa.Schema, errors: Iterable[str], *, whole: bool = False) -> str:
+    """What to write in `schema` so that no value of these events is of the wrong type: `{total: json}`.
+
+    With `whole`, all columns: beside a `schema`, SQL knows no others.
+    """
+    types = dict.fromkeys(mixed(proposal, errors), "json")
+    if types and whole:
+        types = {one.name: types.get(one.name) or type_text(one.type) for one in proposal}
+    return yaml_mapping(types) if types else ""
 
 
 def mixed(proposal: pa.Schema, errors: Iterable[str]) -> list[str]:

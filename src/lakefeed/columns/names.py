@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import count
 from typing import Annotated
 
@@ -49,11 +51,25 @@ _REFUSED = {
     "=": "'='",
 }
 _REFUSED |= {"\n": "a line break", "\r": "a line break", "\t": "a tab", "\0": "the character NUL"}
+_REFUSED_ALWAYS = "\0"
 _LONGEST = 255
 
 
+_KEPT: ContextVar[bool] = ContextVar("names_kept", default=False)
+
+
+@contextmanager
+def keeping_names(*, kept: bool) -> Iterator[None]:
+    """Where names are kept, a column may be called what only a table with column mapping takes."""
+    token = _KEPT.set(kept)
+    try:
+        yield
+    finally:
+        _KEPT.reset(token)
+
+
 def column_name_problem(name: str) -> str | None:
-    """Why a column or struct field may not be called so, or None.
+    """Why a column or struct field may not be called so, or None; see `keeping_names`.
 
     Spark refuses these characters in Delta, and Arrow ends every name at a NUL. Nobody refuses long names,
     but every version of the schema repeats them.
@@ -62,13 +78,24 @@ def column_name_problem(name: str) -> str | None:
         return "a column needs a name"
     if len(name) > _LONGEST or len(name.encode("utf-8", "replace")) > _LONGEST:
         return f"a column name may not be longer than {_LONGEST} bytes"
-    found = next((character for character in name if character in _REFUSED), None)
+    refused = _REFUSED_ALWAYS if _KEPT.get() else _REFUSED
+    found = next((character for character in name if character in refused), None)
     return f"a column name may not contain {_REFUSED[found]}" if found else None
 
 
 def clean_column_name(name: str) -> str:
     """The name with `_` in place of each character that no column name may contain; `_` for no name."""
     return "".join("_" if character in _REFUSED else character for character in name) or "_"
+
+
+def cleaned_in_lower_case(name: str) -> str:
+    """The same in lower case."""
+    return clean_column_name(name).lower()
+
+
+def kept_name(name: str) -> str:
+    """The name as it is; `_` for no name."""
+    return name or "_"
 
 
 def uncleanable(name: str) -> str | None:

@@ -69,7 +69,8 @@ class Naming:
     cleans: bool
     folds: bool
     """Whether fields whose names differ only by case are one."""
-    lower: bool
+    cleaned: Callable[[str], str]
+    """The name of the column of a field, where no other column has it."""
     rename: Mapping[str, str]
     wanted: Mapping[str, str]
     """Names that options of the table have for its columns, by these names in lower case."""
@@ -127,9 +128,8 @@ class Naming:
     def _column(self, event: str, used: Collection[str], wanted: Mapping[str, str]) -> str:
         if not self.cleans:
             return free_name(event, used)
-        name = clean_column_name(event)
-        name = wanted.get(name.lower(), name.lower() if self.lower else name)
-        return free_name(name, used)
+        name = self.cleaned(event)
+        return free_name(wanted.get(name.lower(), name), used)
 
 
 def named_as(columns: Iterable[pa.Field], known: Iterable[pa.Field]) -> list[pa.Field]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from lakefeed.columns.mapping import unmapped
+
 OP = "_lakefeed_op"
 """What a change does: one of those below."""
 PARTITION = "_lakefeed_partition"
@@ -64,4 +66,4 @@ STAGED_FOLDER = f"{FOLDER}/staged/"
 def staged_schema(columns: pa.Schema) -> pa.Schema:
     """The columns of staged changes of a table with these columns."""
     # A deletion may know no more than its key.
-    return pa.schema([*(field.with_nullable(True) for field in columns), *STAGED])
+    return pa.schema([*(field.with_nullable(True) for field in unmapped(columns)), *STAGED])

@@ -74,13 +74,13 @@ def _lines(report: RewindReport, pipeline: str, undo_others: bool, dry_run: bool
         again = f"{counted(one.events, noun)} to read again" if one.events else "nothing to read again"
         now, then = one.now_place or one.now, one.then_place or one.then
         lines.append(f"  {one.partition}: next {now} -> {then}, {again}")
-    if kept := report.letters_kept:
+    if kept := report.dead_letters_kept:
         stays = "stays a dead letter" if kept == 1 else "stay dead letters"
         lines.append(
             f"  {counted(kept, 'dead letter')} of these offsets {stays}; after the next run, "
             f"`lakefeed dead-letters replay {pipeline} --table {report.table} --yes` sends them again"
         )
-    if back := report.letters_returned:
+    if back := report.dead_letters_returned:
         become = "becomes a dead letter" if back == 1 else "become dead letters"
         lines.append(f"  {counted(back, 'replayed dead letter')} {become} again")
     lines += [f"  undone: {text}" for text in report.undone]

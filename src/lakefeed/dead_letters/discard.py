@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
 
-from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
-from lakefeed.dead_letters.reconcile import reconcile, remove
+import numpy as np
+
+from lakefeed.dead_letters.find import DeadLetterFilter, read_dead_letters
+from lakefeed.dead_letters.reconcile import reconcile
+from lakefeed.dead_letters.remove import Chosen, remove
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
 from lakefeed.handles.handle import TableHandle
@@ -24,31 +28,9 @@ _COLUMNS = ["table", "source", "topic", "partition", "offset", "dead_at"]
 class Discard:
     """How many letters were discarded, or would be, and how many must wait for the next run."""
 
-    letters: int = 0
+    dead_letters: int = 0
     waiting: int = 0
     version: int | None = None
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """From where on the events of a partition are still to be read by a table."""
-
-    table: str
-    source: str
-    topic: str | None
-    partition: int
-    offset: int
-    past: dt.datetime | None = None
-    """Where there is one: letters up to this `dead_at` are of a former table, and are not read again."""
-
-    def sql(self) -> str:
-        """The condition that the letters ahead meet."""
-        topic = "topic IS NULL" if self.topic is None else f"topic = {literal(self.topic)}"
-        newer = f" AND dead_at > {literal(self.past)}" if self.past else ""
-        return (
-            f'("table" = {literal(self.table)} AND source = {literal(self.source)} AND {topic} '
-            f'AND "partition" = {self.partition} AND "offset" >= {self.offset}{newer})'
-        )
 
 
 def discard(
@@ -66,21 +48,14 @@ def discard(
     opened = {handle.name: handle for handle in handles if handle.look() is not None}
     given_up = {} if dry_run else _reconcile(tables, opened, wanted)
     for _ in range(_ATTEMPTS):
-        found, ahead = _count(tables, wanted, opened)
-        if dry_run or not found.letters:
+        ahead = _ahead(tables, opened)
+        found = _count(tables, wanted, ahead)
+        if dry_run or not found.dead_letters:
             return found
-        condition = wanted.sql(pipeline.name)
-        if ahead:
-            condition += f" AND NOT ({' OR '.join(one.sql() for one in ahead)})"
-        commit_info = {
-            "pipeline": pipeline.name,
-            "kind": "discard",
-            "letters": found.letters,
-            "who": who,
-            "reason": reason,
-        }
-        if remove(tables.dead_letters.table, condition, commit_info, given_up, found.letters):
-            return replace(found, version=tables.dead_letters.table.version)
+        commit_info = {"pipeline": pipeline.name, "kind": "discard", "who": who, "reason": reason}
+        letters = remove(tables, wanted, commit_info, given_up, _others(ahead), _COLUMNS)
+        if letters is not None:
+            return replace(found, dead_letters=letters, version=tables.dead_letters.table.version)
         tables.dead_letters.table.refresh()
     raise StoreUnavailable(
         f"{tables.dead_letters.path}: other writers keep changing the dead letters; run the command again."
@@ -101,25 +76,33 @@ def _reconcile(tables: Tables, opened: dict[str, TableHandle], wanted: DeadLette
     return given_up
 
 
-def _count(
-    tables: Tables, wanted: DeadLetterFilter, opened: dict[str, TableHandle]
-) -> tuple[Discard, set[Ahead]]:
+def _others(ahead: Chosen) -> Chosen:
+    return lambda rows: ~ahead(rows)
+
+
+def _count(tables: Tables, wanted: DeadLetterFilter, ahead: Chosen) -> Discard:
     found = Discard()
-    ahead: set[Ahead] = set()
-    borders = _borders(tables, opened)
     for batch in read_dead_letters(tables, wanted, _COLUMNS, tables.dead_letters.table.version):
-        for row in batch.to_pylist():
-            held = borders.get((row["table"], row["source"]))
-            border, past = None, tables.newest_past_letter(row["source"], row["table"])
-            if held is not None and (past is None or row["dead_at"] > past):
-                partition_of = source_of(tables.pipeline, row["source"]).partition_of
-                border = held.get(partition_of(row["topic"], row["partition"]), 0)
-            if border is not None and row["offset"] >= border:
-                found.waiting += 1
-                ahead.add(Ahead(row["table"], row["source"], row["topic"], row["partition"], border, past))
-            else:
-                found.letters += 1
-    return found, ahead
+        waiting = int(np.count_nonzero(ahead(batch)))
+        found.waiting += waiting
+        found.dead_letters += batch.num_rows - waiting
+    return found
+
+
+def _ahead(tables: Tables, opened: dict[str, TableHandle]) -> Chosen:
+    """Which dead letters are of events that their tables are still to read; not those of a former table."""
+    borders = _borders(tables, opened)
+    newest_past = cache(tables.newest_past_letter)
+
+    def is_ahead(row: dict[str, Any]) -> bool:
+        held = borders.get((row["table"], row["source"]))
+        past = newest_past(row["source"], row["table"])
+        if held is None or (past is not None and row["dead_at"] <= past):
+            return False
+        partition_of = source_of(tables.pipeline, row["source"]).partition_of
+        return bool(row["offset"] >= held.get(partition_of(row["topic"], row["partition"]), 0))
+
+    return lambda rows: np.array([is_ahead(row) for row in rows.select(_COLUMNS).to_pylist()], np.bool_)
 
 
 def _borders(tables: Tables, opened: dict[str, TableHandle]) -> dict[tuple[str, str], Offsets]:

@@ -8,6 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +36,9 @@ _ROWS_AT_A_TIME = 256
 """Payloads may be large: so many are in memory together."""
 
 
+Mask = npt.NDArray[np.bool_]
+
+
 @dataclass(frozen=True)
 class DeadLetterFilter:
     """Which dead letters are meant; what is None does not matter. `since` counts in, `until` does not."""
@@ -48,23 +53,18 @@ class DeadLetterFilter:
     since: dt.datetime | None = None
     until: dt.datetime | None = None
 
-    def chosen(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Those of some dead letters that are meant."""
-        for name, value in self._equal().items():
-            rows = rows.filter(pc.equal(rows.column(name), value))
+    def mask(self, rows: pa.RecordBatch, pipeline: str) -> Mask:
+        """Which of some dead letters are of the pipeline and meant."""
+        parts = [pc.equal(rows.column("pipeline"), pipeline)]
+        parts += [pc.equal(rows.column(name), value) for name, value in self._equal().items()]
         if self.since:
-            rows = rows.filter(pc.greater_equal(rows.column("dead_at"), pa.scalar(self.since, TIMESTAMP)))
+            parts.append(pc.greater_equal(rows.column("dead_at"), pa.scalar(self.since, TIMESTAMP)))
         if self.until:
-            rows = rows.filter(pc.less(rows.column("dead_at"), pa.scalar(self.until, TIMESTAMP)))
-        return rows
-
-    def sql(self, pipeline: str) -> str:
-        """The same as a condition, for a deletion."""
-        parts = [f"pipeline = {literal(pipeline)}"]
-        parts += [f'"{name}" = {literal(value)}' for name, value in self._equal().items()]
-        parts += [f"dead_at >= {literal(self.since)}"] if self.since else []
-        parts += [f"dead_at < {literal(self.until)}"] if self.until else []
-        return " AND ".join(parts)
+            parts.append(pc.less(rows.column("dead_at"), pa.scalar(self.until, TIMESTAMP)))
+        # What is null is not equal.
+        masks = [pc.fill_null(part, False).to_numpy(zero_copy_only=False) for part in parts]
+        meant: Mask = np.logical_and.reduce(masks)
+        return meant
 
     @property
     def columns(self) -> set[str]:
@@ -74,14 +74,6 @@ class DeadLetterFilter:
     def _equal(self) -> dict[str, str | int]:
         names = [field.name for field in fields(self) if field.name not in ("since", "until")]
         return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-
-
-def literal(value: str | int | dt.datetime) -> str:
-    """A value as delta-rs reads it in a condition."""
-    if isinstance(value, dt.datetime):
-        moment = value.astimezone(dt.UTC).isoformat()
-        return f"arrow_cast('{moment}', 'Timestamp(Microsecond, Some(\"UTC\"))')"
-    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
 
 
 def read_dead_letters(
@@ -95,30 +87,33 @@ def read_dead_letters(
     if log is None:
         return
     names = list(columns or DEAD_LETTER_SCHEMA.names)
-    asked = {*names, *wanted.columns, "pipeline"}
-    needed = [name for name in DEAD_LETTER_SCHEMA.names if name in asked]
+    files = log.snapshot(log.newest if version is None else version).files
+    for path, file in files.items():
+        batches = stored_dead_letters(tables, path, {*names, *wanted.columns, "pipeline"})
+        for rows in undeleted(tables.dead_letters.store, file, batches):
+            found = rows.filter(pa.array(wanted.mask(rows, tables.pipeline.name)))
+            if found.num_rows:
+                yield found.select(names)
+
+
+def stored_dead_letters(tables: Tables, path: str, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
+    """Some columns of all rows of a data file, deleted ones as well, of any pipeline."""
+    needed = [name for name in DEAD_LETTER_SCHEMA.names if name in columns]
     stored = own_names(needed, ingest=tables.pipeline.dead_letters.form != "lakefeed")
     own = pa.schema([DEAD_LETTER_SCHEMA.field(name) for name in needed])
-    files = log.snapshot(log.newest if version is None else version).files
-    store = tables.dead_letters.store
-    for path, file in files.items():
-        with store_errors(tables.dead_letters.path):
-            try:
-                parquet = pq.ParquetFile(store.open_input_file(path))
-            except FileNotFoundError as error:
-                raise TableError(
-                    f"{tables.dead_letters.path}: {path}, which holds dead letters, is missing.\n"
-                    "It was deleted by hand, or by a vacuum with a retention shorter than the replay."
-                ) from error
-            if not stored.keys() <= set(parquet.schema_arrow.names):
-                # Written by kafka-delta-ingest: letters of nobody that is known here.
-                continue
-            batches = parquet.iter_batches(_ROWS_AT_A_TIME, columns=list(stored))
-            for batch in undeleted(store, file, batches):
-                rows = conformed(batch.rename_columns([stored[name] for name in batch.schema.names]), own)
-                found = wanted.chosen(rows.filter(pc.equal(rows.column("pipeline"), tables.pipeline.name)))
-                if found.num_rows:
-                    yield found.select(names)
+    with store_errors(tables.dead_letters.path):
+        try:
+            parquet = pq.ParquetFile(tables.dead_letters.store.open_input_file(path))
+        except FileNotFoundError as error:
+            raise TableError(
+                f"{tables.dead_letters.path}: {path}, which holds dead letters, is missing.\n"
+                "It was deleted by hand, or by a vacuum with a retention shorter than the replay."
+            ) from error
+        if not stored.keys() <= set(parquet.schema_arrow.names):
+            # Written by kafka-delta-ingest: letters of nobody that is known here.
+            return
+        for batch in parquet.iter_batches(_ROWS_AT_A_TIME, columns=list(stored)):
+            yield conformed(batch.rename_columns([stored[name] for name in batch.schema.names]), own)
 
 
 class DeadLetterEvents(Events):
@@ -189,7 +184,7 @@ class DeadLetterSummary:
     """The column that refused a value; None where the reason is about no column."""
     past: bool
     """Whether they are of a former table of that name, so that a replay leaves them."""
-    letters: int
+    dead_letters: int
     first: dt.datetime
     last: dt.datetime
     samples: list[str]
@@ -210,11 +205,11 @@ def summaries(tables: Tables, wanted: DeadLetterFilter) -> list[DeadLetterSummar
             names = (row["table"], row["source"], row["stage"], row["code"], column)
             key = (*names, past is not None and at <= past)
             summary = found.setdefault(key, DeadLetterSummary(*key, 0, at, at, []))
-            summary.letters += 1
+            summary.dead_letters += 1
             summary.first, summary.last = min(summary.first, at), max(summary.last, at)
             if len(summary.samples) < _MOST_SAMPLES and error not in summary.samples:
                 summary.samples.append(error)
-    return sorted(found.values(), key=lambda one: -one.letters)
+    return sorted(found.values(), key=lambda one: -one.dead_letters)
 
 
 def refuse_unknown_table(tables: Tables, table: str | None) -> None:

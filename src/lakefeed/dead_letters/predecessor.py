@@ -15,16 +15,17 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import TIMESTAMP
-from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
-from lakefeed.dead_letters.reconcile import MICROSECOND, remove
+from lakefeed.dead_letters.find import DeadLetterFilter, Mask, read_dead_letters
+from lakefeed.dead_letters.reconcile import MICROSECOND
+from lakefeed.dead_letters.remove import remove
 from lakefeed.errors import StoreUnavailable
 from lakefeed.events import Offsets
 from lakefeed.handles.table_plan import TableId
@@ -45,8 +46,6 @@ NO_TABLE = 0
 ANY_TABLE = 1
 """The number where several tables of a route share the partitions."""
 _ATTEMPTS = 5
-_MOST_TOPICS = 100
-"""How many topics a condition names, if it needs to name none."""
 _COLUMNS = ["topic", "partition", "offset"]
 
 
@@ -123,25 +122,6 @@ class _Decision:
     """Whether all dead letters of the table in this source become past ones."""
 
 
-@dataclass
-class _Span:
-    """Dead letters of one partition: which numbers their origins have, and their offsets."""
-
-    numbers: set[int] = field(default_factory=set)
-    offsets: list[int] = field(default_factory=list)
-
-    def split(self, kept: Collection[int]) -> tuple[int, list[tuple[int, int]]]:
-        """How many are to be removed, and between which offsets, both included, all of them are kept."""
-        removed, runs = 0, list[tuple[int, int]]()
-        for is_kept, offsets in groupby(sorted(self.offsets), frozenset(kept).__contains__):
-            run = list(offsets)
-            if is_kept:
-                runs.append((run[0], run[-1]))
-            else:
-                removed += len(run)
-        return removed, runs
-
-
 def remove_outdated(
     tables: Tables, source: str, table: str, held: Offsets, owners: Iterable[Owner]
 ) -> Outdated:
@@ -159,22 +139,22 @@ def remove_outdated(
             if not decision.numbers:
                 return Outdated()
             if decision.is_past:
-                found = _past(tables, source, table)
-                condition, count = "", 0
+                found, removed = _past(tables, source, table), _Removed()
                 if found.until:
                     key = past_letters_id(tables.pipeline.name, source, table)
                     decision.numbers[key] = pa.scalar(found.until, TIMESTAMP).cast(pa.int64()).as_py()
             else:
-                condition, count = _condition(tables, source, table, decision)
-                found = Outdated(count, decision.has_other_offsets)
+                removed = _removed(tables, source, table, decision)
+                found = Outdated(removed.count, decision.has_other_offsets)
             commit_info = {
                 "pipeline": tables.pipeline.name,
                 "source": source,
                 "table": table,
                 "kind": "outdated",
-                "letters": count,
             }
-            if remove(dead_letters.table, condition, commit_info, decision.numbers, count):
+            wanted = DeadLetterFilter(table=table, source=source, since=removed.since)
+            count = remove(tables, wanted, commit_info, decision.numbers, removed.chosen, _COLUMNS)
+            if count is not None:
                 return found
             dead_letters.table.refresh()
     raise StoreUnavailable(f"{dead_letters.path}: other writers keep changing the dead letters.")
@@ -188,7 +168,7 @@ def count_outdated(tables: Tables, source: str, table: str, owner: Owner) -> Out
     decision = _decide(tables, source, [owner], found.transactions)
     if decision.is_past:
         return _past(tables, source, table)
-    return Outdated(_condition(tables, source, table, decision)[1], decision.has_other_offsets)
+    return Outdated(_removed(tables, source, table, decision).count, decision.has_other_offsets)
 
 
 def outdated_text(found: Outdated, file: str, table: str, *, foreseen: bool = False) -> str:
@@ -306,54 +286,40 @@ def of_other_streams(
     return found
 
 
-def _condition(tables: Tables, source: str, table: str, decision: _Decision) -> tuple[str, int]:
-    """What the dead letters of a table meet that a decision removes, and how many they are."""
+@dataclass
+class _Removed:
+    """Dead letters that go: their offsets by partition."""
+
+    partition_of: Callable[[str | None, int], str] = lambda *_: ""
+    since: dt.datetime | None = None
+    """Those from then on are not of a former table."""
+    offsets: dict[str, set[int]] = field(default_factory=dict)
+    count: int = 0
+
+    def chosen(self, rows: pa.RecordBatch) -> Mask:
+        """Which dead letters are among them."""
+        columns = (rows.column(name).to_pylist() for name in _COLUMNS)
+        found = [
+            offset in self.offsets.get(self.partition_of(topic, number), ())
+            for topic, number, offset in zip(*columns, strict=True)
+        ]
+        return np.array(found, np.bool_)
+
+
+def _removed(tables: Tables, source: str, table: str, decision: _Decision) -> _Removed:
+    """The dead letters of a table that a decision removes."""
     past, start = tables.newest_past_letter(source, table), decision.start
-    wanted = DeadLetterFilter(table=table, source=source, since=past and past + MICROSECOND)
-    partition_of = source_of(tables.pipeline, source).partition_of
-    spans: dict[tuple[str | None, str], _Span] = {}
-    partitions: set[str] = set()
+    found = _Removed(source_of(tables.pipeline, source).partition_of, past and past + MICROSECOND)
+    wanted = DeadLetterFilter(table=table, source=source, since=found.since)
+    offsets: dict[str, list[int]] = {}
     for batch in read_dead_letters(tables, wanted, _COLUMNS) if start else ():
         columns = (batch.column(name).to_pylist() for name in _COLUMNS)
         for topic, number, offset in zip(*columns, strict=True):
-            partition = partition_of(topic, number)
-            partitions.add(partition)
+            partition = found.partition_of(topic, number)
             if offset >= start.get(partition, offset + 1):
-                span = spans.setdefault((topic, partition), _Span())
-                span.numbers.add(number)
-                span.offsets.append(offset)
-    parts, count = [], 0
-    for topics, partition, span in _by_topic(spans, is_one_partition=len(partitions) == 1):
-        removed, kept = span.split(decision.unreadable(span.offsets))
-        count += removed
-        terms = [
-            *topics,
-            f'"partition" BETWEEN {min(span.numbers)} AND {max(span.numbers)}',
-            f'"offset" >= {start[partition]}',
-            *(f'NOT ("offset" BETWEEN {first} AND {last})' for first, last in kept),
-        ]
-        parts.append(f"({' AND '.join(terms)})")
-    return f"{wanted.sql(tables.pipeline.name)} AND ({' OR '.join(parts)})", count
-
-
-def _by_topic(
-    spans: Mapping[tuple[str | None, str], _Span], *, is_one_partition: bool
-) -> Iterator[tuple[list[str], str, _Span]]:
-    """The spans, each with its partition and with conditions that name its topic, where needed.
-
-    The topic of a file is its path, and all files are one partition: delta-rs crashes where a condition names
-    thousands.
-    """
-    if len(spans) <= _MOST_TOPICS or not is_one_partition:
-        for (topic, partition), span in spans.items():
-            yield [_equal("topic", topic)], partition, span
-        return
-    merged, (_, partition) = _Span(), next(iter(spans))
-    for span in spans.values():
-        merged.numbers |= span.numbers
-        merged.offsets += span.offsets
-    yield [], partition, merged
-
-
-def _equal(column: str, value: str | None) -> str:
-    return f"{column} IS NULL" if value is None else f"{column} = {literal(value)}"
+                offsets.setdefault(partition, []).append(offset)
+    for partition, own in offsets.items():
+        kept = frozenset(decision.unreadable(own))
+        found.offsets[partition] = set(own) - kept
+        found.count += sum(offset not in kept for offset in own)
+    return found

@@ -14,20 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from deltalake.exceptions import CommitFailedError
 
-from lakefeed.columns.column_types import TIMESTAMP
-from lakefeed.dead_letters.find import DeadLetterFilter, literal, read_dead_letters
+from lakefeed.dead_letters.find import DeadLetterFilter, Mask, read_dead_letters
 from lakefeed.dead_letters.form import dead_letter_target, form_of, in_form
+from lakefeed.dead_letters.remove import Chosen, remove
 from lakefeed.errors import Fenced, StoreUnavailable, TableError
 from lakefeed.files.parquet import write_files
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
-from lakefeed.stores import drop_files, store_errors
-from lakefeed.tables.data_files import data_files
+from lakefeed.stores import drop_files
 from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.positions import replay_id
-from lakefeed.tables.table import LakeTable, commit_info_of, commit_properties
+from lakefeed.tables.table import LakeTable, commit_info_of
 from lakefeed.tables.write.append import append
 from lakefeed.tables.write.mode import Change, Reloads
 
@@ -50,15 +48,6 @@ class DeadLetterGroup(NamedTuple):
     partition: int
     dead_at: int
     offsets: Sequence[int]
-
-    def sql(self) -> str:
-        """The condition that they meet and no other letter of their table does."""
-        topic = "topic IS NULL" if self.topic is None else f"topic = {literal(self.topic)}"
-        moment = literal(pa.scalar(self.dead_at, TIMESTAMP).as_py())
-        return (
-            f'(source = {literal(self.source)} AND {topic} AND "partition" = {self.partition} '
-            f'AND dead_at = {moment} AND "offset" IN ({", ".join(map(str, self.offsets))}))'
-        )
 
 
 def identities(rows: pa.RecordBatch) -> list[Identity]:
@@ -101,10 +90,6 @@ class FormerOffsets(NamedTuple):
     first: int
     end: int
 
-    def sql(self) -> str:
-        """The condition that their dead letters meet."""
-        return f'(source = {literal(self.source)} AND "offset" >= {self.first} AND "offset" < {self.end})'
-
 
 def former_offsets(order: Mapping[str, Any]) -> list[FormerOffsets]:
     """Those of a commit by its commit info; none of a commit that has reloaded nothing."""
@@ -133,20 +118,15 @@ def remove_former(tables: Tables, source: str, table: str, former: Sequence[tupl
 
     Where a table has read them, the commit that replaces its rows orders the deletion: see `reconcile`.
     """
-    name, spans = tables.pipeline.name, [FormerOffsets(source, *span) for span in former]
-    if not spans:
+    name = tables.pipeline.name
+    if not former:
         return 0
     with tables.dead_letters.lock:
-        dead_letters = tables.dead_letters.open(name)
-        if dead_letters is None:
+        if tables.dead_letters.open(name) is None or not count_former(tables, source, table, former):
             return 0
-        for _ in range(_ATTEMPTS):
-            count = count_former(tables, source, table, former)
-            commit_info = {"pipeline": name, "table": table, "kind": "reloaded", "letters": count}
-            if not count or remove(dead_letters, _condition(tables, table, spans), commit_info, {}, count):
-                return count
-            dead_letters.refresh()
-    raise StoreUnavailable(f"{tables.dead_letters.path}: other writers keep changing the dead letters.")
+        commit_info = {"pipeline": name, "table": table, "kind": "reloaded"}
+        spans = [FormerOffsets(source, *span) for span in former]
+        return _remove_offsets(tables, table, spans, commit_info, {}) or 0
 
 
 def count_former(tables: Tables, source: str, table: str, former: Sequence[tuple[int, int]]) -> int:
@@ -158,12 +138,35 @@ def count_former(tables: Tables, source: str, table: str, former: Sequence[tuple
 def _of_offsets(tables: Tables, table: str, former: Sequence[FormerOffsets]) -> Iterator[pa.RecordBatch]:
     """The dead letters of a table that there are of these offsets, which are of one source."""
     wanted = DeadLetterFilter(table=table, source=former[0].source)
+    among = _within(former)
     for batch in read_dead_letters(tables, wanted, IDENTITY_COLUMNS):
-        offsets = batch.column("offset").to_numpy()
-        mask = np.zeros(len(offsets), np.bool_)
-        for span in former:
-            mask |= (offsets >= span.first) & (offsets < span.end)
-        yield batch.filter(pa.array(mask))
+        yield batch.filter(pa.array(among(batch)))
+
+
+def _within(former: Sequence[FormerOffsets]) -> Chosen:
+    """Which dead letters are of some offsets, whichever source these are of."""
+    spans = sorted((span.first, span.end) for span in former)
+    firsts, ends = np.array(spans, np.int64).reshape(-1, 2).T
+    ends = np.maximum.accumulate(ends)
+
+    def among(rows: pa.RecordBatch) -> Mask:
+        offsets = rows.column("offset").to_numpy()
+        at = np.searchsorted(firsts, offsets, "right") - 1
+        found: Mask = (at >= 0) & (offsets < ends[at])
+        return found
+
+    return among
+
+
+def _remove_offsets(
+    tables: Tables,
+    table: str,
+    former: Sequence[FormerOffsets],
+    commit_info: Mapping[str, Any],
+    transactions: Mapping[str, int],
+) -> int | None:
+    wanted = DeadLetterFilter(table=table, source=former[0].source)
+    return remove(tables, wanted, commit_info, transactions, _within(former), ["offset"])
 
 
 def reconcile(tables: Tables, handle: TableHandle) -> bool:
@@ -201,7 +204,7 @@ def unreconciled(tables: Tables, handle: TableHandle) -> frozenset[Identity]:
     if former := former_offsets(order):
         batches = _of_offsets(tables, handle.id.table, former)
         return frozenset(one for batch in batches for one in identities(batch))
-    return frozenset(members(from_commit_info(order["letters"])) if order["kind"] == "replay" else ())
+    return frozenset(members(from_commit_info(order["dead_letters"])) if order["kind"] == "replay" else ())
 
 
 def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordered: int) -> bool:
@@ -215,43 +218,16 @@ def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordere
     if order["kind"] == "rewind":
         return _return(tables, dead_letters, order, commit_info, {key: ordered})
     if former := former_offsets(order):
-        there = sum(batch.num_rows for batch in _of_offsets(tables, handle.id.table, former))
-        commit_info |= {"kind": "reloaded", "letters": there}
-        condition = _condition(tables, handle.id.table, former)
-        return remove(dead_letters, condition, commit_info, {key: ordered}, there)
-    groups = from_commit_info(order["letters"])
-    there = _count(tables, handle.id.table, groups)
-    commit_info |= {"kind": "replayed", "letters": there}
-    condition = _condition(tables, handle.id.table, groups)
-    return remove(dead_letters, condition, commit_info, {key: ordered}, there)
+        commit_info["kind"] = "reloaded"
+        return _remove_offsets(tables, handle.id.table, former, commit_info, {key: ordered}) is not None
+    letters = set(members(from_commit_info(order["dead_letters"])))
 
+    def sent(rows: pa.RecordBatch) -> Mask:
+        return np.array([one in letters for one in identities(rows)], np.bool_)
 
-def remove(
-    dead_letters: LakeTable,
-    condition: str,
-    commit_info: dict[str, Any],
-    transactions: dict[str, int],
-    count: int,
-) -> bool:
-    """Delete letters and set positions in one commit; False when another commit came in between.
-
-    A deletion that meets no letter would make no version, hence the other way for a `count` of 0.
-    """
-    if not count:
-        expected = {name: dead_letters.transactions.get(name) for name in transactions}
-        return _append(dead_letters, Change([], transactions, expected, commit_info))
-    try:
-        with store_errors(dead_letters.path):
-            dead_letters.alter(
-                lambda delta: delta.delete(
-                    condition, commit_properties=commit_properties(transactions, commit_info)
-                ),
-                lambda: data_files(dead_letters, condition),
-            )
-    except CommitFailedError:
-        return False
-    dead_letters.refresh()
-    return True
+    wanted = DeadLetterFilter(table=handle.id.table)
+    commit_info["kind"] = "replayed"
+    return remove(tables, wanted, commit_info, {key: ordered}, sent, IDENTITY_COLUMNS) is not None
 
 
 def _append(dead_letters: LakeTable, change: Change) -> bool:
@@ -274,10 +250,10 @@ def _return(
 ) -> bool:
     """Put letters back whose rows a rewind has taken away, and that no source will give again."""
     form, store = form_of(tables), tables.dead_letters.store
-    gone = _gone(tables, commit_info["table"], order.get("letters", ()))
+    gone = _gone(tables, commit_info["table"], order.get("dead_letters", ()))
     rows = (pa.Table.from_batches([in_form(form, batch)]) for batch in gone)
     files = write_files(store, dead_letter_target(form, sync=tables.dead_letters.sync), rows)
-    told = commit_info | {"kind": "returned", "letters": sum(file.rows for file in files)}
+    told = commit_info | {"kind": "returned", "dead_letters": sum(file.rows for file in files)}
     expected = {name: dead_letters.transactions.get(name) for name in transactions}
     return _append(dead_letters, Change(files, transactions, expected, told))
 
@@ -295,16 +271,11 @@ def _replace_all(
     """
     pipeline, table = tables.pipeline.name, handle.id.table
     about = {"pipeline": pipeline, "table": table}
-    conditions, gone = [], 0
     for source in order["sources"]:
         past = tables.newest_past_letter(source, table)
         own = DeadLetterFilter(table=table, source=source, since=past and past + MICROSECOND)
-        conditions.append(f"({own.sql(pipeline)})")
-        gone += sum(batch.num_rows for batch in read_dead_letters(tables, own, ["offset"]))
-    if gone:
-        told = {**about, "kind": "discard", "letters": gone, "reason": "the table was rebuilt"}
-        if not remove(dead_letters, " OR ".join(conditions), told, {}, gone):
-            return False
+        if any(batch.num_rows for batch in read_dead_letters(tables, own, ["offset"])):
+            remove(tables, own, {**about, "kind": "discard", "reason": "the table was rebuilt"}, {})
     staged = staged_dead_letters(tables, order["dead_letters"], handle)
     if staged.dead_letters.look() is not None:
         tail, head = f"/{table}", f"/#table/{table}#"
@@ -315,7 +286,7 @@ def _replace_all(
     rows = (pa.Table.from_batches([in_form(form, one)]) for one in read_dead_letters(staged, wanted))
     target = dead_letter_target(form, sync=tables.dead_letters.sync)
     files = write_files(tables.dead_letters.store, target, rows)
-    told = {**about, "kind": "returned", "letters": sum(file.rows for file in files)}
+    told = {**about, "kind": "returned", "dead_letters": sum(file.rows for file in files)}
     expected = {name: dead_letters.transactions.get(name) for name in transactions}
     return _append(dead_letters, Change(files, transactions, expected, told))
 
@@ -330,7 +301,7 @@ def _gone(tables: Tables, table: str, parts: Iterable[Mapping[str, Any]]) -> Ite
     """Letters as an older version of their table has them, and the newest does not; each once."""
     there = {one for batch in _identified(tables, table, None) for one in identities(batch)}
     for part in parts:
-        wanted = set(members(from_commit_info(part["letters"]))) - there
+        wanted = set(members(from_commit_info(part["dead_letters"]))) - there
         there |= wanted
         for batch in _identified(tables, table, part["version"]):
             yield batch.filter(pa.array([one in wanted for one in identities(batch)], pa.bool_()))
@@ -339,16 +310,6 @@ def _gone(tables: Tables, table: str, parts: Iterable[Mapping[str, Any]]) -> Ite
 def _identified(tables: Tables, table: str, version: int | None) -> Iterator[pa.RecordBatch]:
     columns = IDENTITY_COLUMNS if version is None else None
     return read_dead_letters(tables, DeadLetterFilter(table=table), columns, version)
-
-
-def _count(tables: Tables, table: str, groups: list[DeadLetterGroup]) -> int:
-    wanted = set(members(groups))
-    return sum(one in wanted for batch in _identified(tables, table, None) for one in identities(batch))
-
-
-def _condition(tables: Tables, table: str, groups: Sequence[DeadLetterGroup | FormerOffsets]) -> str:
-    of_table = DeadLetterFilter(table=table).sql(tables.pipeline.name)
-    return f"{of_table} AND ({' OR '.join(group.sql() for group in groups)})"
 
 
 def _order(handle: TableHandle, pipeline: str, number: int) -> dict[str, Any]:

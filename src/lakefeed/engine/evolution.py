@@ -8,7 +8,7 @@ from lakefeed.columns.column_types import type_text
 from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.followed_types import follow, follow_with_rows, split
-from lakefeed.engine.new_columns import NewColumns
+from lakefeed.engine.new_columns import NewColumns, learn_original_names
 from lakefeed.engine.run_events import TableChanged
 from lakefeed.engine.start_positions import StartPositions
 from lakefeed.errors import TableError
@@ -62,7 +62,7 @@ class Evolution:
             self._widen(self._tables.handles[table.table], wider)
             if not len(proposal) and returned is None:
                 return
-        proposal = self._named(table, proposal)
+        proposal = self._named(table, proposal, client)
         proposal, is_done = self._follow_types(table, proposal, client)
         if is_done:
             return
@@ -83,7 +83,7 @@ class Evolution:
         )
         passing("widening_committed")
 
-    def _named(self, table: TableId, proposal: pa.Schema) -> pa.Schema:
+    def _named(self, table: TableId, proposal: pa.Schema, client: SourceClient) -> pa.Schema:
         """The columns for the fields that events have beyond those of the table."""
         route = self._assignments.routes.get(table.table)
         if route is None or table.key:
@@ -93,6 +93,7 @@ class Evolution:
             if handle.exists:
                 # The flow of another source may have given a field a name meanwhile.
                 handle.table.refresh()
+            learn_original_names(handle, client)
             return handle.named(proposal, handle.events())
         return route.front.named(proposal, route.events())
 
@@ -149,7 +150,7 @@ class Evolution:
         refuse_too_wide(handle, handle.columns(), proposal)
         if not handle.exists and handle.open(self._tables.pipeline.name) is None:
             columns = route.columns_for(proposal)
-            self._start_positions.create(handle, columns, start, client.marks(), route.kept())
+            self._start_positions.create(handle, columns, start, client, route.kept())
             return self._new_columns.tell(handle, proposal) if route.has_own_types else None
         if route.has_own_types:
             return self._evolve(handle, proposal, client)
@@ -171,9 +172,10 @@ class Evolution:
                 return self._new_columns.tell(handle, proposal)
             columns, kept = handle.grown(proposal, returned)
             self._start_positions.create(
-                handle, columns, self._start_positions.begin(client, handle), client.marks(), kept
+                handle, columns, self._start_positions.begin(client, handle), client, kept
             )
-            self._assignments.refusals.inferred(handle.name, proposal)
+            has_sql = handle.spec is not None and handle.spec.reshapes
+            self._assignments.refusals.inferred(handle.name, proposal, has_sql=has_sql)
             return self._new_columns.tell(handle, proposal)
         if events is not None and len(proposal):
             refuse_new_columns(handle, proposal)

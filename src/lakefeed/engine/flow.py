@@ -24,6 +24,7 @@ from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan, format_of
+from lakefeed.engine.cores import Cores, session_cores
 from lakefeed.engine.evolution import Evolution
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.flow_run import FlowRun, spark_errors
@@ -107,11 +108,10 @@ class Flow:
         """Batches that were committed, in all runs."""
         return self.assignment.batches
 
-    @property
-    def cores(self) -> int:
-        """How many tasks run at a time: one less for as long as another flow has the other tables."""
-        cores = int(self._spark.sparkContext.defaultParallelism)
-        return max(1, cores - 1) if self.assignment.is_extra and not self.assignment.keeps else cores
+    def cores(self) -> Cores:
+        """The cores for the next batch: one less while another flow has the other tables."""
+        cores = session_cores(self._spark)
+        return cores.without_one() if self.assignment.is_extra and not self.assignment.keeps else cores
 
     @property
     def has_lost_spark(self) -> bool:
@@ -174,9 +174,17 @@ class Flow:
         run = self.run_kind(
             client=client,
             committer=Committer(
-                self._tables, self.source, marks, opened, self._watch, self._refusals, client.lost_columns
+                self._tables,
+                self.source,
+                marks,
+                opened,
+                self._watch,
+                self._refusals,
+                client.lost_columns,
+                client.begun,
             ),
             plan=plan,
+            cores=self.cores,
             start=lowest(progress.rows_from for progress in opened),
             until=self._until(opened),
             limits=self._limits,
@@ -338,7 +346,6 @@ class Flow:
             dead_letters_path=self._tables.dead_letters.path,
             dead_letters_storage=self._tables.dead_letters.storage,
             dead_letter_form=form_of(self._tables),
-            cores=self.cores,
             sync=pipeline.sync,
             # A version of a change feed cannot be cut: to stop in the middle is to read it forever.
             most_bytes=None

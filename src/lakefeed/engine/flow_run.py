@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import pickle
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +22,9 @@ from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan, spans, splits
+from lakefeed.engine.cores import ONE_CORE, Cores
 from lakefeed.engine.faultpoints import passing
-from lakefeed.engine.run_events import BatchDone, SourceSeen, Watcher
+from lakefeed.engine.run_events import BatchDone, CoresSeen, SourceSeen, Watcher
 from lakefeed.engine.spark.offset_channel import OffsetChannel
 from lakefeed.engine.task.shuffle import JoinTask, join_tasks, replaced
 from lakefeed.errors import BatchFailed, LakefeedError, Reassigned, SourceUnavailable, StoreUnavailable
@@ -39,6 +41,8 @@ _RECORD_EVERY = 120.0
 """Seconds after which the positions of tables without rows are recorded; ever more while they get none."""
 _RECORD_REFUSED_EVERY = 10.0
 """Seconds after which the positions of tables are recorded whose events all become dead letters."""
+_CORES_EVERY = 1.0
+"""Seconds for which the number of cores holds: to ask costs a millisecond."""
 _WORTH_RECORDING = 10_000
 """Events that a table has read without getting rows, from which on it says so before a run ends."""
 
@@ -50,6 +54,8 @@ class FlowRun:
     client: SourceClient
     committer: Committer
     plan: FlowPlan
+    cores: Callable[[], Cores]
+    """Asked before each batch."""
     start: Offsets
     until: Offsets | None
     limits: BatchLimits
@@ -74,6 +80,7 @@ class FlowRun:
         """Where the next batch begins, or the one that is in hand has begun."""
         self._marks = self.committer.marks
         self._planned: list[OffsetRange] = []
+        self._cores, self._cores_at = ONE_CORE, -math.inf
         self._reloads: list[Reload] = []
         self.counter.begin(self._marks)
         self._done = threading.Event()
@@ -93,7 +100,9 @@ class FlowRun:
         mark = zlib.crc32(f"{self.plan.pipeline}/{self.plan.source_name}/{number}".encode())
         name = f"lakefeed_{self.plan.source_name}_{mark:08x}"
         frame = manifests(spark, name, self.channel.address, self.start, self.plan)
-        writer = frame.writeStream.foreachBatch(self.take).option("checkpointLocation", str(checkpoint))
+        writer = frame.writeStream.foreachBatch(self.take).option(
+            "checkpointLocation", f"file://{checkpoint.absolute()}"
+        )
         title = f"{self.plan.pipeline} {self.plan.source_name}" + (f" {number}" if number else "")
         self.query = writer.queryName(title).start()
 
@@ -130,7 +139,10 @@ class FlowRun:
 
     def _next_end(self, ends: Offsets) -> Offsets | None:
         """Where the batch ends that is due now; None while none is."""
-        allowed = self.limits.allowed(waiting(self.client, self.position, ends))
+        count = waiting(self.client, self.position, ends)
+        if count and time.monotonic() - self._cores_at >= _CORES_EVERY:
+            self._cores, self._cores_at = self.cores(), time.monotonic()
+        allowed = self.limits.allowed(count, self._cores.tasks)
         try:
             end = self.client.next_end(self.position, ends, allowed) if allowed else None
         except SourceUnavailable:
@@ -216,7 +228,7 @@ class FlowRun:
         """Let rows of one partition value meet, in tables that ask for it; the files before are deleted."""
         if any(manifest.error or manifest.overfull or manifest.ends for manifest in manifests):
             return
-        tasks = join_tasks(self.plan, manifests, sum(self.position.values()))
+        tasks = join_tasks(self.plan, manifests, sum(self.position.values()), self._cores.tasks)
         if not tasks:
             return
         joined = self._join(frame, tasks)
@@ -243,11 +255,13 @@ class FlowRun:
         self.busy = True
         passing("batch_planned")
         self._planned = spans(self.position, end)
-        tasks = splits(self.client, self.position, end, self.plan)
+        self.client.rows_a_task = self.limits.rows_a_task
+        tasks = splits(self.client, self.position, end, self.plan, self._cores.tasks)
         self._reloads = self.client.reloads(self._planned)
         if not tasks:
             # Its first batch without any task looks like the one that nobody has planned: see `take`.
             raise RuntimeError(f"source {self.plan.source_name} has planned no task for {self._planned}")
+        self.watch(CoresSeen(self.plan.source_name, self._cores.running, self._cores.executors))
         self._done.clear()
         self.channel.open_to(end, tasks)
         while not self._done.wait(0.5):
@@ -269,7 +283,7 @@ class FlowRun:
             return outcome
         outcome.start, self.position = self.position, dict(end)
         again = self.counter.again(planned, outcome.read)
-        self._tell_batch(outcome, again, ends, time.monotonic() - began)
+        self._tell_batch(outcome, len(tasks), again, ends, time.monotonic() - began)
         if not outcome.failures:
             # A table that is empty is not one that was not read: those who look at its log can tell.
             if self.until is None and not outcome.proposals:
@@ -287,10 +301,10 @@ class FlowRun:
         self.limits.learn(sum(outcome.read.values()), outcome.size)
         return outcome
 
-    def _tell_batch(self, outcome: Outcome, again: int, ends: Offsets, seconds: float) -> None:
+    def _tell_batch(self, outcome: Outcome, tasks: int, again: int, ends: Offsets, seconds: float) -> None:
         """Tell what was read, also by a batch that must run again for a table."""
         read, lag = sum(outcome.read.values()), waiting(self.client, self.position, ends)
-        self.watch(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again))
+        self.watch(BatchDone(self.plan.source_name, read, outcome.size, seconds, lag, again, tasks))
 
     def _rest(self) -> Outcome:
         """Wait a little for events."""

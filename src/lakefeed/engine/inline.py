@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakefeed.engine.batch.manifest import Manifest
 from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.cores import ONE_CORE, Cores
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import Starting, Watcher, unwatched
@@ -70,10 +71,9 @@ class InlineFlow(Flow):
 
     run_kind = InlineFlowRun
 
-    @property
-    def cores(self) -> int:
-        """One task at a time."""
-        return 1
+    def cores(self) -> Cores:
+        """Tasks run one at a time."""
+        return ONE_CORE
 
     def _spread(self, opened: list[TableProgress]) -> None:
         """There is no Spark that has more cores."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from lakefeed.columns.column_types import event_name
 from lakefeed.columns.inferred import events_seen, inferred_lines
 from lakefeed.columns.naming import cleaned_names, cleaned_text
 from lakefeed.engine.assignment import Assignments
@@ -19,6 +20,16 @@ from lakefeed.sources import SourceClient
 from lakefeed.tables.rewrite.stored_defaults import fill, intend, literal
 from lakefeed.tables.schema import additions
 from lakefeed.tables.table import LakeTable
+
+
+def learn_original_names(handle: TableHandle, client: SourceClient) -> None:
+    """Let a table that keeps names know those of the source, which events do not have."""
+    spec = handle.spec
+    if spec is not None and spec.keeps_names and handle.has_exact_names:
+        streams = handle.id.key if spec.route else None
+        handle.original_names = client.original_names(
+            lambda one: safe_value(one) in streams if streams else spec.takes(one)
+        )
 
 
 class NewColumns:
@@ -99,7 +110,7 @@ class NewColumns:
         own = {new: old for old, new in spec.rename.items()}
         streams = handle.id.key if spec.route else None
         known = client.stored_defaults(lambda one: safe_value(one) in streams if streams else spec.takes(one))
-        found = {one: known[name] for one in columns if (name := own.get(one.name, one.name)) in known}
+        found = {one: known[name] for one in columns if (name := own.get(one.name, event_name(one))) in known}
         # What a function or an expression would have made of it is not known.
         is_same = spec.python is None and "*" in (spec.select or "*")
         texts = {one.name: literal(value, one.type) if is_same else None for one, value in found.items()}

@@ -79,6 +79,16 @@ class SourceStopped:
 
 
 @dataclass(frozen=True)
+class CoresSeen:
+    """The cores that Spark had when a batch was planned."""
+
+    source: str
+    cores: int
+    executors: int
+    """0 where tasks run in the driver's process."""
+
+
+@dataclass(frozen=True)
 class BatchDone:
     """A batch of a source has been read, and is committed to the tables that could take it."""
 
@@ -89,6 +99,8 @@ class BatchDone:
     lag: int
     again: int = 0
     """Of the events read, those that an earlier batch of this run had read already."""
+    tasks: int = 1
+    """Tasks that have read it."""
 
     @property
     def new(self) -> int:
@@ -106,7 +118,7 @@ class Committed:
     rows: int
     files: int
     size: int
-    letters: int
+    dead_letters: int
     """Records of its ranges that the table has refused, without those that were dead letters already."""
     seconds: float
     retries: int
@@ -354,6 +366,7 @@ RunEvent = (
     | SourceDescribed
     | SourceTrouble
     | SourceStopped
+    | CoresSeen
     | BatchDone
     | Committed
     | CommitFailed

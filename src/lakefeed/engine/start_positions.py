@@ -25,7 +25,7 @@ from lakefeed.engine.new_columns import NewColumns
 from lakefeed.engine.run_events import CopyOutdated, TableChanged, TableStopped
 from lakefeed.errors import Conflict, DataLoss, LakefeedError, StreamsLost, TableError, TopicDeleted
 from lakefeed.events import DELETED_END, Offsets, lowest
-from lakefeed.handles.change_advice import route_warning, vectors_warning
+from lakefeed.handles.change_advice import mapping_warning, route_warning, vectors_warning
 from lakefeed.handles.handle import COPIES, TableHandle
 from lakefeed.handles.modes import open_until
 from lakefeed.handles.progress import TableProgress
@@ -129,7 +129,9 @@ class StartPositions:
         for text in client.warnings():
             self._warn(f"source {self._source}: {text}")
         for progress in found:
-            for text in filter(None, (vectors_warning(progress.handle), route_warning(progress.handle))):
+            handle = progress.handle
+            texts = vectors_warning(handle), mapping_warning(handle), route_warning(handle)
+            for text in filter(None, texts):
                 self._warn(f"table {progress.handle.name}: {text}")
         self._assignments.has_begun = True
         return found, failures
@@ -190,7 +192,7 @@ class StartPositions:
         handle: TableHandle,
         columns: pa.Schema,
         start: Offsets,
-        marks: dict[str, int],
+        client: SourceClient,
         kept: Mapping[str, str] | None = None,
     ) -> LakeTable:
         """Create a table with its first positions; another instance may be faster.
@@ -201,7 +203,8 @@ class StartPositions:
         assert handle.spec is not None
         start = self._taken(handle, start)
         left_out = self._assignments.left_out_by(handle.id.table)
-        marks = taken_marks(source_of(self._tables.pipeline, source), handle.spec, marks, left_out)
+        spec = source_of(self._tables.pipeline, source)
+        marks = taken_marks(spec, handle.spec, client.marks(), left_out) | client.begun(start, {})
         transactions = {application_id(name, source, partition): at - 1 for partition, at in start.items()}
         last = {partition: at - 1 for partition, at in start.items()}
         transactions |= ingest_transactions(self._tables.pipeline, source, handle.spec, last)
@@ -227,7 +230,7 @@ class StartPositions:
         beginning = self._new_columns.beginning(handle, client) if table is None else None
         if beginning is not None:
             columns, kept = beginning
-            table = self.create(handle, columns, rows_from, client.marks(), kept)
+            table = self.create(handle, columns, rows_from, client, kept)
             transactions = dict(table.transactions)
             held = self._held(handle, transactions)
             # Another instance may have been faster, and have begun elsewhere or come further.

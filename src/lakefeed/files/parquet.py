@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefeed.columns.mapping import has_mapping, is_mapped, physical_name, physical_schema, relabelled
 from lakefeed.columns.staged import STAGED_FOLDER, staged_schema
 from lakefeed.files import WrittenFile
 from lakefeed.files.names import Serial, file_name
@@ -82,11 +83,13 @@ class TableWriter:
 
     def __init__(self, store: pafs.FileSystem, target: FileTarget, serial: Serial | None = None) -> None:
         """Nothing is written or created before there are rows."""
+        assert not is_mapped(target.properties) or has_mapping(target.schema), "the columns have no mapping"
         self._store = store
         self._target = target
         self._serial = serial or Serial()
         self._path = store_path(store)
         self._schema = _written(target.schema)
+        self._folders = [physical_name(target.schema.field(name)) for name in target.partition_columns]
         gathers = target.partition_columns or target.sort_by
         self._limit = target.row_group_bytes or (_GATHERED_BYTES if gathers else _ROW_GROUP_BYTES)
         self._waiting: list[pa.RecordBatch] = []
@@ -181,7 +184,7 @@ class TableWriter:
             if len(self._open) >= _OPEN_FILES:
                 self._close_file(next(iter(self._open)))
             name = file_name(self._target.prefix, self._target.naming, len(self._made), self._serial)
-            path = self._target.folder + directory(self._target.partition_columns, values) + name
+            path = self._target.folder + directory(self._folders, values) + name
             self._made.append(path)
             assert self._layout is not None
             self._open[values] = _OpenFile(
@@ -221,6 +224,7 @@ class _Layout:
     """What the files of one writer have in common, decided by its first rows."""
 
     schema: pa.Schema
+    """The columns as files have them."""
     leaves: list[Leaf]
     dictionaries: list[str]
     encodings: dict[str, str]
@@ -231,7 +235,8 @@ class _Layout:
     def of(cls, rows: pa.Table, target: FileTarget) -> _Layout:
         rows = rows.drop_columns(list(target.partition_columns))
         leaves = indexed_leaves(rows.schema, target.properties)
-        return cls(rows.schema, leaves, *_encodings(rows), max(1.0, rows.nbytes / rows.num_rows))
+        stored = relabelled(rows, physical_schema(rows.schema))
+        return cls(stored.schema, leaves, *_encodings(stored), max(1.0, rows.nbytes / rows.num_rows))
 
 
 class _OpenFile:
@@ -266,7 +271,8 @@ class _OpenFile:
     def append(self, rows: pa.Table) -> None:
         """Write one row group."""
         self._statistics.see(rows)
-        self._writer.write_table(rows, row_group_size=_ROW_GROUP_ROWS)
+        stored = relabelled(rows, self._layout.schema)
+        self._writer.write_table(stored, row_group_size=_ROW_GROUP_ROWS)
         size = self._sink.tell()
         self._layout.bytes_per_row = max(0.01, (size - self.size) / rows.num_rows)
         self.size = size

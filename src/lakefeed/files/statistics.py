@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+
+from lakefeed.columns.mapping import physical_name
 
 _LONGEST_TEXT = 32
 _LARGEST_CHARACTER = "\U0010ffff"
@@ -29,7 +31,8 @@ Path = tuple[str, ...]
 class Leaf:
     """A column that has statistics: the way to it through structs, its type, its index in the Parquet file.
 
-    `index` is None for an array or a map, whose own nulls the footer does not tell from those inside.
+    The way is one of physical names, as in the log. `index` is None for an array or a map, whose own nulls
+    the footer does not tell from those inside.
     """
 
     path: Path
@@ -43,7 +46,7 @@ def indexed_leaves(schema: pa.Schema, properties: Mapping[str, str]) -> list[Lea
     leaves = list(_leaves(schema))
     names = properties.get(_NAMES_PROPERTY)
     if names is not None:
-        chosen = _parse_names(names)
+        chosen = [path for name in _parse_names(names) if (path := _physical_path(schema, name))]
         return [leaf for leaf in leaves if any(leaf.path[: len(name)] == name for name in chosen)]
     count = int(properties.get(_COUNT_PROPERTY, _DEFAULT_COLUMNS))
     return leaves if count < 0 else leaves[:count]
@@ -130,13 +133,25 @@ def _leaves(schema: pa.Schema) -> Iterator[Leaf]:
             index += _width(kind)
 
 
+def _physical_path(fields: Iterable[pa.Field], path: Path) -> Path:
+    """The way to a column in physical names; empty where there is no such column."""
+    found: list[str] = []
+    for name in path:
+        column = next((one for one in fields if one.name == name), None)
+        if column is None:
+            return ()
+        found.append(physical_name(column))
+        fields = column.type if pa.types.is_struct(column.type) else ()
+    return tuple(found)
+
+
 def _under(column: pa.Field, steps: tuple[int, ...]) -> Iterator[tuple[Path, tuple[int, ...], pa.DataType]]:
     if not pa.types.is_struct(column.type):
-        yield (column.name,), steps, column.type
+        yield (physical_name(column),), steps, column.type
         return
     for number, child in enumerate(column.type.fields):
         for path, below, kind in _under(child, (*steps, number)):
-            yield (column.name, *path), below, kind
+            yield (physical_name(column), *path), below, kind
 
 
 def _width(kind: pa.DataType) -> int:

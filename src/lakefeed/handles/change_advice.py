@@ -68,6 +68,20 @@ def vectors_warning(handle: TableHandle) -> str:
     )
 
 
+def mapping_warning(handle: TableHandle) -> str:
+    """What to say of partition columns in a table with column mapping; empty where there are none."""
+    spec = handle.spec
+    if spec is None or not spec.partition_fields:
+        return ""
+    if not (handle.table.shape.is_mapped if handle.exists else spec.keeps_names):
+        return ""
+    return (
+        f"partition_by {listed([one.name for one in spec.partition_fields])} in a table with column mapping: "
+        "DuckDB reads NULL in these columns; if DuckDB reads the table, leave out `names: keep` or "
+        "`partition_by`"
+    )
+
+
 def route_warning(handle: TableHandle) -> str:
     """What to say of copies that are parted by a value of their rows; empty where there are none."""
     spec = handle.spec

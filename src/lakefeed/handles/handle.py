@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from lakefeed.columns.change_columns import ChangeColumns
 from lakefeed.columns.column_types import stored, type_text
+from lakefeed.columns.mapping import MODE
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.events import Offsets
 from lakefeed.files import WrittenFile
@@ -120,6 +121,11 @@ class TableHandle(TableColumns):
         return {**(self.spec.properties if self.spec else {}), **log}
 
     @property
+    def _mapping(self) -> dict[str, str]:
+        """The property that gives a new table column mapping, where the file asks for that."""
+        return {MODE: "name"} if self.spec and self.spec.keeps_names else {}
+
+    @property
     def exists(self) -> bool:
         """Whether the table has been opened or created."""
         return self._table is not None
@@ -185,7 +191,7 @@ class TableHandle(TableColumns):
                 self.store,
                 schema=schema,
                 partition_by=[field.name for field in fields],
-                properties={**self.properties, **(kept or {})},
+                properties={**self.properties, **(kept or {}), **self._mapping},
                 transactions=transactions,
                 commit_info=commit_info,
                 durable=self.sync,
@@ -376,6 +382,11 @@ class TableHandle(TableColumns):
         """Columns that the table lacks by the pipeline file. Raises TableError where the two do not fit."""
         if self.spec is None:
             lacking = self._missing(table, self.letters_schema)
+            if table.shape.is_mapped:
+                raise TableError(
+                    f"{self.path} has column mapping, which a table of dead letters may not have.\n"
+                    "Choose another path for `dead_letters`."
+                )
             if self.is_ingest_form:
                 return lacking
             if table.partition_columns or lacking:
@@ -389,6 +400,12 @@ class TableHandle(TableColumns):
                 f"table {self.name}: {self.path} is partitioned by "
                 f"{table.partition_columns or 'nothing'}, the pipeline file says {wanted or 'nothing'}.\n"
                 "Change `partition_by` or choose another path."
+            )
+        if self.spec.keeps_names and not table.shape.is_mapped:
+            raise TableError(
+                f"table {self.name}: {self.path} has no column mapping, which `names: keep` needs.\n"
+                "Write `names: clean`, choose another path, or turn it on with Spark: ALTER TABLE "
+                f"delta.`{self.path}` SET TBLPROPERTIES ('{MODE}' = 'name')"
             )
         self.mode.check(table.shape, self.path)
         missing = self._missing(table, self._comparable(table, self._wanted()))
@@ -444,7 +461,8 @@ class TableHandle(TableColumns):
             return missing_columns(table.schema, wanted)
         except OtherType as error:
             declared = self.spec.declared if self.spec else None
-            raise error.with_remedy(self.name, self.path, declared, self.file) from error
+            mapped = table.shape.is_mapped
+            raise error.with_remedy(self.name, self.path, declared, self.file, is_mapped=mapped) from error
         except TableError as error:
             raise TableError(f"table {self.name}: {self.path}: {error}") from error
 

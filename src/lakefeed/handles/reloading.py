@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from shlex import quote
 
-from lakefeed.errors import TableError
 from lakefeed.events import OffsetRange, Reload
+from lakefeed.handles.anew import commands_to_make_anew
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.table import Table
 from lakefeed.sources import source_of
 from lakefeed.sources.delta.source import DeltaSource
+from lakefeed.sources.files.offset import BEGUN_MARK, FIRST_MARK
+from lakefeed.tables.positions import marks_of
 from lakefeed.tables.write.mode import Reloads, WriteMode
 
 
@@ -23,40 +26,68 @@ def reloads_of(
 
     `span` begins at the position of the table: what it has not read by then has no rows to replace.
     """
-    wanted = []
-    for one in files:
-        former = tuple(offsets for offsets in one.former if offsets[0] < span.start)
-        if former and span.start <= one.start < span.end:
-            wanted.append(replace(one, former=former))
+    begun = _begun(tables, [handle], source)
+    wanted = [
+        replace(one, former=former)
+        for one in files
+        if span.start <= one.start < span.end and (former := _read_before(span, one, begun))
+    ]
     if not wanted:
         return None
     # Where another file had the same path, it does not tell whose rows they are.
     reused = any(one.is_name_reused for one in wanted)
     name, column = tables.pipeline.name, None if reused else _column(handle)
-    remedy = _remedy(tables, handle, source, [one.stream for one in wanted], is_name_reused=reused)
     folders = _folders(tables, handle)
-    return Reloads(wanted, name, source, span.partition, column, folders, remedy)
+    commands = _commands(tables, handle, source, is_name_reused=reused)
+    by_hand = _by_hand(tables, handle, [one.stream for one in wanted])
+    return Reloads(wanted, name, source, span.partition, column, folders, commands, by_hand)
 
 
-def unread_former(span: OffsetRange, files: Sequence[Reload]) -> list[tuple[int, int]]:
+def unread_former(
+    tables: Tables, table: str, source: str, span: OffsetRange, files: Sequence[Reload]
+) -> list[tuple[int, int]]:
     """The former offsets of files of a range that a table at the start of the range has not read.
 
     It has no rows of them, but it may have dead letters: from before it was created, or before a crash.
+    Of a route, those that none of its tables has read.
     """
     own = [one for one in files if span.start <= one.start < span.end]
-    ahead = {offsets for one in own for offsets in one.former if offsets[0] >= span.start}
-    return sorted(ahead.union(*(one.unread for one in own)))
+    if not own:
+        return []
+    handles = [handle for handle in tables.handles.values() if handle.id.table == table]
+    begun = _begun(tables, handles, source)
+    unread = {offsets for one in own for offsets in {*one.former} - {*_read_before(span, one, begun)}}
+    return sorted(unread.union(*(one.unread for one in own)))
+
+
+def _begun(tables: Tables, handles: Sequence[TableHandle], source: str) -> tuple[float, float]:
+    """The first offset that one of some tables has read, and the next one of the ledger at that time."""
+    marks = [marks_of(one.table.transactions, tables.pipeline.name, source) for one in handles if one.exists]
+    first, begun = (
+        min((one.get(name, 0) for one in marks), default=math.inf) for name in (FIRST_MARK, BEGUN_MARK)
+    )
+    return first, begun
+
+
+def _read_before(span: OffsetRange, file: Reload, begun: tuple[float, float]) -> tuple[tuple[int, int], ...]:
+    """The former offsets of a file that a table has read that stands at the start of a range.
+
+    None where the file was replaced before the table began: by then, its former content was read no more.
+    """
+    first, ledger = begun
+    if file.start < ledger:
+        return ()
+    return tuple(offsets for offsets in file.former if first <= offsets[0] < span.start)
 
 
 def reload_mode(tables: Tables, handle: TableHandle, reloads: Reloads) -> WriteMode:
-    """The mode of the commit that replaces the rows. Raises TableError where they cannot be replaced."""
+    """The mode of the commit that replaces the rows. Raises RowsNotReplaced where they cannot be replaced."""
     # Modes with keys are imported where a table has one.
     from lakefeed.tables.write.reload import ReloadMode
 
     if problem := _problem(tables, handle, reloads):
-        raise TableError(
-            f"table {handle.name}: the rows of {reloads.streams} cannot be replaced: {problem}.\n"
-            f"{reloads.remedy}"
+        raise reloads.refused(
+            f"table {handle.name}: the rows of {reloads.streams} cannot be replaced: {problem}"
         )
     return ReloadMode(handle.target) if handle.spec and handle.spec.mode == "append" else handle.mode
 
@@ -125,23 +156,17 @@ def _column(handle: TableHandle) -> str | None:
     return name if all(item.strip(" `") == name for item in made) else None
 
 
-def _remedy(
-    tables: Tables, handle: TableHandle, source: str, paths: Sequence[str], *, is_name_reused: bool
-) -> str:
-    """How to have the right rows all the same: from all files, where they are still read, or by hand."""
-    from lakefeed.sources.files.source import FilesSource
+def _commands(tables: Tables, handle: TableHandle, source: str, *, is_name_reused: bool) -> tuple[str, ...]:
+    """What makes the table anew from all files as they are now; empty where some are read no more."""
+    spec = source_of(tables.pipeline, source)
+    if getattr(spec, "start", None) != "all" or is_name_reused:
+        return ()
+    return commands_to_make_anew(tables, [handle.id.table])
 
-    spec, path = source_of(tables.pipeline, source), quote(handle.path)
+
+def _by_hand(tables: Tables, handle: TableHandle, paths: Sequence[str]) -> str:
     files = f"{tables.pipeline.file_argument} {' '.join(map(quote, paths))} --yes"
-    assert isinstance(spec, FilesSource), "only files are reloaded"
-    if spec.start == "all" and not spec.takes_away() and not is_name_reused:
-        # Without this option, a run stops at a file that has changed, or leaves it out.
-        more = "" if spec.on_change == "reload" else f" && lakefeed files reload {files}"
-        return (
-            "Make the table anew; a run reads all files as they are now: "
-            f"lakefeed table drop {path} --yes{more}"
-        )
     return (
-        f"Take its rows out (lakefeed table delete {path} --where ...), then have it read as a new file: "
-        f"lakefeed files forget {files}"
+        f"Take its rows out (lakefeed table delete {quote(handle.path)} --where ...), then have it read as a "
+        f"new file: lakefeed files forget {files}"
     )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from deltalake import Schema
 
 from lakefeed.columns.column_types import EVENT_NAME, meant, naming, stored, type_text
+from lakefeed.columns.names import keeping_names
 from lakefeed.columns.naming import last_names
 from lakefeed.columns.widening import merge_proposals
 from lakefeed.errors import Problem, SqlError, TableError
@@ -243,7 +244,8 @@ class Shaping:
         rules = {name: (self._in_table(one.that, read), one.otherwise) for name, one in spec.expect.items()}
         select = [self._in_table(text, read) for text in spec.select or ()]
         where = None if spec.where is None else self._in_table(spec.where, read)
-        return self.analyze(read, select, where, rules, table)
+        with keeping_names(kept=spec.keeps_names):
+            return self.analyze(read, select, where, rules, table)
 
     @staticmethod
     def _in_table(text: str, columns: pa.Schema) -> str:

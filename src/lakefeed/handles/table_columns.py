@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from lakefeed.columns.column_types import meant, stored
+from lakefeed.columns.names import clean_column_name, cleaned_in_lower_case, kept_name
 from lakefeed.columns.naming import Naming
 from lakefeed.formats import Rules
 from lakefeed.handles.modes import interval_fields
@@ -38,6 +39,8 @@ class TableColumns:
         self._learned = pa.schema([])
         self.has_exact_names = False
         """Whether a source says what the columns of each stream are: no event spells them in another way."""
+        self.original_names: Mapping[str, str] = {}
+        """The names that columns have in the source, by those in events, for a table that keeps names."""
         self.converts: set[str] = set()
         """Columns whose type has followed their stream: changes from before that have the old one."""
 
@@ -118,9 +121,13 @@ class TableColumns:
             *spec.cluster_by,
         ]
         wanted = {name.lower(): name for name in reversed(named)}
-        cleans, lower, taken = spec.names != "strict", spec.names == "lower", self._taken()
+        cleans, taken = spec.names != "strict", self._taken()
         folds = cleans and not self.has_exact_names
-        return Naming(cleans, folds, lower, spec.rename, wanted, taken).columns(proposal, known)
+        cleaned = {"lower": cleaned_in_lower_case, "keep": self._kept_name}.get(spec.names, clean_column_name)
+        return Naming(cleans, folds, cleaned, spec.rename, wanted, taken).columns(proposal, known)
+
+    def _kept_name(self, name: str) -> str:
+        return self.original_names.get(name, kept_name(name))
 
     @property
     def rescues(self) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakefeed.columns.column_types import meant, stored_type, type_text
+from lakefeed.columns.mapping import MAPPING
 from lakefeed.columns.widening import widen as widen_type
 from lakefeed.columns.widening import wider
 from lakefeed.errors import Conflict, SqlError, TableError
@@ -115,7 +116,8 @@ class WidenPlan:
                 for one in shape.schema
             ]
         )
-        return replace(shape.with_columns(schema), properties={**shape.properties, **self.kept})
+        made = shape.with_columns(schema)
+        return replace(made, properties={**made.properties, **self.kept})
 
 
 def plan(handle: TableHandle, needed: Iterable[pa.Field], most_rows: int | None = None) -> WidenPlan:
@@ -201,7 +203,8 @@ def _run(
         return pa.RecordBatch.from_arrays(made, schema=schema)
 
     target = replace(handle.target(becomes), naming="uuid")
-    changed = replace(becomes, properties=found.kept)
+    mapping = {name: value for name, value in becomes.properties.items() if name in MAPPING}
+    changed = replace(becomes, properties={**mapping, **found.kept})
     rewrite.widen(handle.table, changed, target, convert, info, written)
 
 
@@ -315,7 +318,7 @@ def _unwritable(handle: TableHandle) -> str | None:
     """Why the files of the table cannot be replaced by others here."""
     table = handle.table
     try:
-        refuse_unkept(table, "layout")
+        refuse_unkept(table, "widen")
     except TableError as error:
         return first_line(error, 200)
     return None if table.writes_entries else "only delta-rs may commit to the table as it is opened"

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pyarrow as pa
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    model_validator,
+)
 
 from lakefeed.columns.column_types import column, declared_schema
-from lakefeed.columns.names import ColumnName
+from lakefeed.columns.names import ColumnName, keeping_names
 from lakefeed.pipeline.options.changes import (
     INTERVAL,
     KEYED,
@@ -71,6 +78,13 @@ PartitionText = Annotated[str, AfterValidator(_check_partition_field)]
 
 class Table(Section):
     """A Delta table that a pipeline writes."""
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_names(cls, given: Any, validated: ModelWrapValidatorHandler[Self]) -> Self:
+        """Let options name columns that only column mapping allows, where the table has it."""
+        with keeping_names(kept=isinstance(given, dict) and given.get("names") == "keep"):
+            return validated(given)
 
     path: Location = Field(
         default="",
@@ -264,9 +278,9 @@ class Table(Section):
         default="clean",
         description="What a column is called whose field has a name that a Delta table does not take: "
         "`clean` puts `_` for spaces and the characters `,;{}()=`, also in nested fields; `lower` also makes "
-        "new names lower case. With both, names that differ only by case are one column. `strict` makes "
-        "such events dead letters.",
-        examples=["lower", "strict"],
+        "new names lower case; `keep` leaves names as they are, in a new table with column mapping. With all "
+        "three, names that differ only by case are one column. `strict` makes such events dead letters.",
+        examples=["lower", "keep", "strict"],
     )
     python: FunctionName | None = Field(
         default=None,
@@ -436,7 +450,13 @@ class Table(Section):
     @property
     def declared(self) -> pa.Schema | None:
         """The declared schema, or None where it is inferred; see `lakefeed.columns.column_types`."""
-        return None if self.columns is None else declared_schema(self.columns)
+        with keeping_names(kept=self.keeps_names):
+            return None if self.columns is None else declared_schema(self.columns)
+
+    @property
+    def keeps_names(self) -> bool:
+        """Whether columns are called as their fields, in a table with column mapping."""
+        return self.names == "keep"
 
     @property
     def metadata_columns(self) -> MetadataColumns:
@@ -446,4 +466,5 @@ class Table(Section):
     @property
     def partition_fields(self) -> tuple[PartitionField, ...]:
         """The entries of `partition_by`, read."""
-        return tuple(parse_partition_field(text) for text in self.partition_by)
+        with keeping_names(kept=self.keeps_names):
+            return tuple(parse_partition_field(text) for text in self.partition_by)

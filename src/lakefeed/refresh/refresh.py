@@ -157,7 +157,7 @@ class Refresh:
                 rows=sum(file.rows for file in change.files),
                 files=len(change.files),
                 size=sum(file.size for file in change.files),
-                letters=0,
+                dead_letters=0,
                 seconds=seconds,
                 retries=retries,
                 small_files=sum(file.size < small for file in change.files),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefeed.columns.names import keeping_names
 from lakefeed.engine.spark.delta import require_delta
 from lakefeed.files import WrittenFile
 from lakefeed.handles.query.analysis import inputs_of, type_words
@@ -55,7 +56,9 @@ class SparkQuery:
                 self._rows(session, one, versions[one.name]).createOrReplaceTempView(f"`{one.name}`")
             self._frame = session.sql(self.text)
             schema = self._frame.schema.jsonValue()
-        return made_columns(self.table, [(one["name"], type_words(one["type"])) for one in schema["fields"]])
+        columns = [(one["name"], type_words(one["type"])) for one in schema["fields"]]
+        with keeping_names(kept=self._pipeline.tables[self.table].keeps_names):
+            return made_columns(self.table, columns)
 
     def _rows(self, session: SparkSession, one: Input, version: int) -> DataFrame:
         """One version of a table that the query reads."""

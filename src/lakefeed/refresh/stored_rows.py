@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ import pyarrow as pa
 from lakefeed.handles.query.inputs import Input
 from lakefeed.stores import open_store
 from lakefeed.tables.data_files import read_file
+from lakefeed.tables.file_rows import named_partition
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.table import LakeTable
@@ -69,4 +70,5 @@ def read_files(reading: Reading, files: list[DataFile]) -> Iterator[pa.RecordBat
     """Every row of some files, with the columns of the table."""
     store = open_store(reading.path, dict(reading.storage))
     for file in files:
-        yield from read_file(store, file, reading.schema)
+        partition = named_partition(file.partition, reading.schema)
+        yield from read_file(store, replace(file, partition=partition), reading.schema)

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 import orjson
 import pyarrow as pa
 
+from lakefeed.columns.mapping import unmapped
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.spark.worker import begin_task
 from lakefeed.files import WrittenFile
@@ -58,7 +59,7 @@ def write_rows(plan: WritePlan, batches: Iterable[pa.RecordBatch]) -> list[Writt
 
 def fitted(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The rows with the columns of the table: narrower types are widened, missing columns are null."""
-    made = conformed(rows, schema)
+    made = conformed(rows, unmapped(schema))
     for each, column in zip(schema, made.columns, strict=True):
         if not each.nullable and column.null_count:
             raise ValueError(f"column {each.name} of the table is not null, and the query has nulls for it")

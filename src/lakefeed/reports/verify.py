@@ -20,6 +20,7 @@ from lakefeed.reports.source_rows import compare_with_sources
 from lakefeed.reports.status import backwards_texts
 from lakefeed.sources import source_of
 from lakefeed.sources.subscription import is_by_stream
+from lakefeed.tables.data_files import named_files
 from lakefeed.tables.log.entry import Cleaned
 from lakefeed.tables.log.log import Log
 from lakefeed.tables.positions import application_id, read_by_query, replay_id
@@ -278,7 +279,7 @@ def _dead_letters_present(
             if chain.dead_lettered and (known is None or known < chain.dead_lettered[0]):
                 start, end = chain.dead_lettered
                 text = f"{chain.partition}: the dead letters of {chain.range_words(start, end)} are missing"
-                found.append(Finding("letters", text, proof.version, chain.partition, start, end))
+                found.append(Finding("dead_letters", text, proof.version, chain.partition, start, end))
     ordered = proof.snapshot.transactions.get(replay_id(pipeline.name), 0)
     settled = held.get(replay_id(pipeline.name, handle.name), 0)
     if dead_letters and ordered > settled:
@@ -318,7 +319,10 @@ def _look_deep(
     copies: list[ReadTwice],
 ) -> None:
     verified.findings += _keys_once(handle, proof)
-    found = scan(handle.store, proof.present, OF_ROWS)
+    table = handle.look()
+    found = scan(
+        handle.store, proof.present, OF_ROWS.stored(table.shape.physical_names) if table else OF_ROWS
+    )
     for file in proof.present:
         length = found.lengths[file.path]
         if file.rows is not None and length != file.rows:
@@ -368,10 +372,11 @@ def _keys_once(handle: TableHandle, proof: VerifiedLog) -> list[Finding]:
     if not keys:
         # Events bring them, and none has come yet.
         return []
+    present = named_files(table, proof.present)
     if spec.mode == "history":
-        problems = interval_problems(table, proof.present, replace(history_rules(spec), keys=keys))
+        problems = interval_problems(table, present, replace(history_rules(spec), keys=keys))
         return [Finding("duplicate", text, proof.version) for text in problems]
-    surplus, example = repeated_keys(table, proof.present, keys)
+    surplus, example = repeated_keys(table, present, keys)
     if not surplus:
         return []
     text = f"{counted(surplus, 'row')} whose key another row has, such as {example}"
@@ -424,7 +429,7 @@ def _repeated_dead_letters(
             f"{counted(repeated.events, 'dead letter')} of table {table} there {often}, the first is "
             f"{source}/{_shown((topic, number))} at {repeated.first}"
         )
-        found.append(Finding("letters", text, version, None, repeated.first, repeated.last + 1))
+        found.append(Finding("dead_letters", text, version, None, repeated.first, repeated.last + 1))
     return found
 
 
@@ -476,7 +481,7 @@ def _count_dead_letters(
                     f"{counts[partition]:,} in the dead letters"
                 )
                 first, end = chain.first, chain.next
-                found.append(Finding("letters", text, proof.version, chain.partition, first, end))
+                found.append(Finding("dead_letters", text, proof.version, chain.partition, first, end))
     return found
 
 

@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 
 from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.reconcile import count_former, former_dead_letters
-from lakefeed.errors import UsageError
+from lakefeed.errors import DataLoss, RowsNotReplaced, UsageError
 from lakefeed.events import OffsetRange, Reload
+from lakefeed.handles.anew import commands_to_make_anew
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.reloading import reload_mode, reloads_of, unread_former
 from lakefeed.handles.tables import Tables
 from lakefeed.pipeline.pipeline import Pipeline
+from lakefeed.reprocess.readable_again import refuse_unreadable_again
 from lakefeed.sources import PARTITION
 from lakefeed.sources.files.filter import FileFilter, ledgers
 from lakefeed.sources.files.finding.listing import LISTED, Listing
@@ -50,12 +52,23 @@ class TableReload:
 
 
 @dataclass
+class TableToMakeAnew:
+    """A table that cannot replace the rows of the files, and why."""
+
+    table: str
+    why: str
+
+
+@dataclass
 class ReloadPlan:
     """Files of one source whose rows are replaced by what the files hold now."""
 
     source: str
     paths: list[str] = field(default_factory=list)
     tables: list[TableReload] = field(default_factory=list)
+    anew: list[TableToMakeAnew] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+    """What makes these tables anew, and those that they feed, in this order."""
     waiting: list[str] = field(default_factory=list)
     """Files that the next batch reads anyway, as they are now."""
 
@@ -103,8 +116,9 @@ def reload(
 ) -> list[ReloadPlan]:
     """Have the next batch replace the rows of files by what they hold now.
 
-    Raises UsageError for files that are not there, and TableError where a table cannot replace their rows:
-    then none of them is reloaded.
+    A table that cannot replace them stops until it is made anew: the plan has the commands. Raises UsageError
+    for files that are not there, and RowsNotReplaced where nothing makes such a table anew: then none of them
+    is reloaded.
     """
     tables = Tables(pipeline)
     tables.find_routed()
@@ -146,7 +160,14 @@ class _FilesReload:
         self.plan.paths = self._known["path"].to_pylist()
         files = self._reloads()
         for handle, at in handles:
-            self._add(handle, at, files)
+            try:
+                self._add(handle, at, files)
+            except RowsNotReplaced as error:
+                self._add_anew(handle, error)
+        names = [
+            handle.id.table for handle, _ in handles if handle.name in {one.table for one in self.plan.anew}
+        ]
+        self.plan.commands = list(commands_to_make_anew(self._tables, names))
 
     def run(self, info: dict[str, str]) -> None:
         """Note it; what others have noted meanwhile is looked at first."""
@@ -179,7 +200,8 @@ class _FilesReload:
 
     def _add(self, handle: TableHandle, at: int, files: list[Reload]) -> None:
         span = OffsetRange(PARTITION, at, file_start(MOST_NUMBERS))
-        unread = unread_former(span, files) if not handle.id.key else []
+        own = self._tables, handle.id.table, self._name
+        unread = [] if handle.id.key else unread_former(*own, span, files)
         waiting = count_former(self._tables, self._name, handle.id.table, unread)
         if reloads := reloads_of(self._tables, handle, self._name, span, files):
             reload_mode(self._tables, handle, reloads).check(handle.table.shape, handle.path)
@@ -188,6 +210,17 @@ class _FilesReload:
             self.plan.tables.append(TableReload(handle.name, rows, dead_letters))
         elif waiting:
             self.plan.tables.append(TableReload(handle.name, 0, waiting))
+
+    def _add_anew(self, handle: TableHandle, error: RowsNotReplaced) -> None:
+        """Add a table that is made anew. Raises the error where its sources have lost events of it."""
+        if not error.commands:
+            raise error
+        try:
+            refuse_unreadable_again(self._tables.pipeline, handle, handle.table)
+        except DataLoss as lost:
+            by_hand = f"Nor can it be made anew: {lost}"
+            raise RowsNotReplaced(error.problem, (), by_hand) from None
+        self.plan.anew.append(TableToMakeAnew(handle.name, error.problem))
 
 
 def _noted(spec: FilesSource, ledger: Ledger, rows: pa.Table, passed: int, *, forget: bool) -> list[pa.Table]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 
 from lakefeed.errors import DataLoss
 from lakefeed.events import Offsets, identities
+from lakefeed.handles.anew import gives_once
 from lakefeed.handles.handle import TableHandle
 from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.sources import PARTITION, Source, SourceClient, source_of
@@ -18,15 +18,14 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.tables.verify.verify import VerifiedLog, verify_log
 from lakefeed.text import counted
 
-_READABLE = ("delta", "files", "generate", "kafka")
-"""Sources that keep events after they were read."""
 _INSTEAD = {"postgres": "use `lakefeed snapshot`, which reads the tables of the database anew"}
 
 
 def strict(source: Source) -> Source:
     """The source, as one that stops where events are lost, whatever its file says."""
-    lenient = getattr(source, "on_data_loss", "fail") != "fail"
-    return source.model_copy(update={"on_data_loss": "fail"}) if lenient else source
+    lenient = {"on_data_loss": "skip", "on_change": "ignore"}
+    update = {name: "fail" for name, value in lenient.items() if getattr(source, name, "fail") == value}
+    return source.model_copy(update=update) if update else source
 
 
 def refuse_unreadable_again(pipeline: Pipeline, handle: TableHandle, table: LakeTable) -> None:
@@ -45,12 +44,7 @@ def refuse_unreadable_again(pipeline: Pipeline, handle: TableHandle, table: Lake
 
 
 def _refuse_kind(name: str, source: Source) -> None:
-    why = None
-    if source.type not in _READABLE:
-        why = f"a source of type {source.type} gives each event once"
-    elif getattr(source, "after", "keep") != "keep":
-        why = "`after` deletes or moves files that were read"
-    if why:
+    if why := gives_once(source):
         instead = _INSTEAD.get(source.type, "to make the table of other events, drop it and run the pipeline")
         raise DataLoss(
             f"source {name}: {why}, so the table cannot be rebuilt from it; nothing was changed.\n"
@@ -105,8 +99,8 @@ def _missing(
     waiting = client.outstanding(begun_at, held)
     if waiting is not None and waiting.gone:
         return f"{counted(waiting.gone, 'file')} that it has read {'is' if waiting.gone == 1 else 'are'} gone"
-    if any(client.rows_missed(begun_at, held, int(time.time() * 1000)).values()):
-        return "files that it has read were replaced since"
+    if unread := client.unread_again(begun_at, held):
+        return f"{counted(unread, 'file')} that it has read {'is' if unread == 1 else 'are'} another by now"
     return client.lost_between(begun_at, held) or ""
 
 

@@ -14,14 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
+from lakefeed.columns.mapping import HIGHEST_ID, MODE
 from lakefeed.columns.staged import FOLDER
 from lakefeed.dead_letters.reconcile import reconcile
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.instance import only_instance
 from lakefeed.errors import TableError, UsageError
 from lakefeed.files import WrittenFile
+from lakefeed.handles.anew import commands_to_make_anew
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.shaping_digest import rebuild_problem
 from lakefeed.handles.sharing import other_feeders
@@ -30,8 +33,10 @@ from lakefeed.pipeline.pipeline import Pipeline
 from lakefeed.reprocess.readable_again import refuse_unreadable_again, strict
 from lakefeed.sources import source_of
 from lakefeed.stores import store_errors
+from lakefeed.tables.column_mapping import highest_id
 from lakefeed.tables.data_files import data_files
 from lakefeed.tables.detail.shaped import shaped_by
+from lakefeed.tables.file_rows import named_partition
 from lakefeed.tables.log.data_file import DataFile, row_count
 from lakefeed.tables.log.entry import LOG
 from lakefeed.tables.log.listing import listing
@@ -54,6 +59,8 @@ from lakefeed.text import suggestion
 
 _FOLDER = "rebuild-"
 _LETTERS = "-dead_letters"
+_MOST_COMMANDS = 20
+"""How many tables of a route a message names."""
 
 Run = Callable[[Pipeline], None]
 """Runs a pipeline until it has read what is there."""
@@ -132,7 +139,7 @@ class _Rebuild:
         letters = self._tables.dead_letters.look()
         transactions = self._transactions(staging, letters)
         stored = verified.snapshot.files.values()
-        files, rows = [_adopted(self._folder, file) for file in stored], row_count(stored)
+        files, rows = [_adopted(self._folder, file, staging.schema) for file in stored], row_count(stored)
         self._copy_tombstones(staging)
         info = {
             "pipeline": self._pipeline.name,
@@ -269,11 +276,12 @@ class _Rebuild:
     def _becomes(self, staging: LakeTable) -> Any:
         """The shape of the staging table. Raises TableError where the protocol of the table lacks a part."""
         new, old = staging.shape, self._table.shape
-        mapping = "delta.columnMapping.mode"
-        if new.properties.get(mapping, "none") != old.properties.get(mapping, "none"):
+        modes = [one.properties.get(MODE, "none") for one in (old, new)]
+        if len({*modes}) > 1:
             raise TableError(
-                f"table {self._table_name}: {mapping} of the table is not what the file says, so nothing was "
-                f"replaced.\nAdd it to `properties`, and run the command again."
+                f"table {self._table_name}: {MODE} of the table is {modes[0]!r}, and {modes[1]!r} by the "
+                "file, so nothing was replaced.\n"
+                "Give a table with 'name' the option `names: keep`; for any other, choose another path."
             )
         lacking = sorted(new.features - old.features)
         if lacking or new.reader > old.reader or new.writer > old.writer:
@@ -283,6 +291,10 @@ class _Rebuild:
                 f"nothing was replaced.\nInstead: lakefeed table drop {self._handle.path} --yes, then run "
                 "the pipeline."
             )
+        if new.is_mapped:
+            # It never falls, whatever ids the new columns have.
+            highest = max(highest_id(new.properties), highest_id(old.properties))
+            new = replace(new, properties={**new.properties, HIGHEST_ID: str(highest)})
         return new
 
     def _transactions(self, staging: LakeTable, letters: LakeTable | None) -> dict[str, int]:
@@ -334,15 +346,16 @@ def _handle(tables: Tables, table: str) -> TableHandle:
     if spec is None:
         known = list(tables.pipeline.tables)
         raise UsageError(f"--table: the pipeline has no table '{table}'{suggestion(table, known)}")
-    why = rebuild_problem(spec)
-    if why:
-        raise UsageError(f"table {table} cannot be rebuilt: {why}")
+    if why := rebuild_problem(spec):
+        commands = commands_to_make_anew(tables, [table]) if spec.route else ()
+        drops = f"\nIts tables: {' && '.join(commands)}" if 0 < len(commands) <= _MOST_COMMANDS else ""
+        raise UsageError(f"table {table} cannot be rebuilt: {why}{drops}")
     return tables.handles[table]
 
 
-def _adopted(folder: str, file: DataFile) -> WrittenFile:
-    """A file of the staging table as one of the table."""
-    partition = dict(file.partition)
+def _adopted(folder: str, file: DataFile, columns: pa.Schema) -> WrittenFile:
+    """A file of the staging table, which has these columns, as one of the table."""
+    partition = dict(named_partition(file.partition, columns))
     return WrittenFile(f"{folder}/{file.path}", file.size, partition, file.stats or "{}", file.rows or 0)
 
 

@@ -53,8 +53,7 @@ from lakefeed.tables.write.mode import Change
 
 _MOST_LETTERS = 5_000
 _MOST_BYTES = 32 * 2**20
-_MOST_GROUPS = 100
-"""What a commit sends at most. A condition over more groups than these takes delta-rs long."""
+"""What a commit sends at most."""
 
 _ATTEMPTS = 5
 
@@ -65,7 +64,7 @@ class FailedAgain:
 
     stage: str
     code: str
-    letters: int
+    dead_letters: int
     example: str
 
 
@@ -92,11 +91,13 @@ class TableReplay:
     widened: list[str] = field(default_factory=list)
     """Columns that get a wider type, and those that cannot, in words."""
     versions: list[int] = field(default_factory=list)
+    error: str | None = None
+    """Why the table stopped: nothing more of its letters was sent."""
 
     @property
-    def letters(self) -> int:
+    def dead_letters(self) -> int:
         """All that were looked at."""
-        again = sum(one.letters for one in self.again)
+        again = sum(one.dead_letters for one in self.again)
         others = self.waiting + self.stranded + self.past + self.of_no_table + self.without_table
         return self.rows + again + self.left_out + others
 
@@ -119,7 +120,7 @@ class Resend:
         self._wanted = replace(wanted, table=handle.name)
         self._who = who
         self._dry_run = dry_run
-        self._report = TableReplay(handle.name)
+        self.report = TableReplay(handle.name)
         self._version = 0
         self._shape: Shape | None = None
         self._done: frozenset[Identity] = frozenset()
@@ -137,7 +138,7 @@ class Resend:
         self._version = letters.version
         for source, rows in self._batches():
             self._send(source, rows)
-        return self._report
+        return self.report
 
     def _foresee(self) -> None:
         """What is done to the table before anything is sent: the same checks, and columns that it lacks."""
@@ -176,17 +177,17 @@ class Resend:
         """
         spec = self._handle.spec
         if spec is None or source not in spec.from_:
-            self._report.stranded += rows.num_rows
+            self.report.stranded += rows.num_rows
             return rows.slice(0, 0)
         if (newest := self._tables.newest_past_letter(source, self._handle.name)) is not None:
             is_past = pc.less_equal(rows.column("dead_at"), pa.scalar(newest, TIMESTAMP))
-            self._report.past += pc.sum(is_past).as_py() or 0
+            self.report.past += pc.sum(is_past).as_py() or 0
             rows = rows.filter(pc.invert(is_past))
         name = source_of(self._tables.pipeline, source).partition_of
         at = self._passed(source)
         events = zip(*(rows.column(key).to_pylist() for key in ("topic", "partition", "offset")), strict=True)
         passed = [offset < at.get(name(topic, number), 0) for topic, number, offset in events]
-        self._report.waiting += passed.count(False)
+        self.report.waiting += passed.count(False)
         if self._done:
             passed = [
                 one and who not in self._done for one, who in zip(passed, identities(rows), strict=True)
@@ -292,7 +293,6 @@ class Resend:
             tables=(table,),
             dead_letters_path=str(scratch / "letters"),
             dead_letters_storage={},
-            cores=1,
             # They are looked at, and thrown away.
             sync=False,
         )
@@ -327,11 +327,11 @@ class Resend:
             self._shape = replace(grown, properties={**grown.properties, **kept})
         else:
             added = handle.add(proposal, {"pipeline": name, "source": source, "kind": "evolve"}, returned)
-        self._report.new_columns += [f"{one.name} {type_text(one.type)}" for one in added]
+        self.report.new_columns += [f"{one.name} {type_text(one.type)}" for one in added]
 
     def _widen(self, source: str, wider: pa.Schema) -> None:
         """Give columns the wider types that letters need, which a dry run only foresees."""
-        handle, told = self._handle, self._report.widened
+        handle, told = self._handle, self.report.widened
         if not self._dry_run:
             info = {"pipeline": self._tables.pipeline.name, "source": source}
             widen(handle, wider, info, told.append)
@@ -353,18 +353,18 @@ class Resend:
         if good.num_rows and not self._dry_run:
             self._commit(self._handle, good, result.files, self._shape)
         self._count(refused)
-        self._report.rows += result.rows
+        self.report.rows += result.rows
         if not self._handle.python:
             # A function may make any number of rows of an event.
-            self._report.left_out += good.num_rows - result.rows
+            self.report.left_out += good.num_rows - result.rows
 
     def _count(self, refused: list[dict[str, Any]]) -> None:
         for one in refused:
-            known = next((each for each in self._report.again if each.code == one["code"]), None)
+            known = next((each for each in self.report.again if each.code == one["code"]), None)
             if known is None:
-                self._report.again.append(FailedAgain(one["stage"], one["code"], 1, one["error"]))
+                self.report.again.append(FailedAgain(one["stage"], one["code"], 1, one["error"]))
             else:
-                known.letters += 1
+                known.dead_letters += 1
 
     def _commit(
         self, handle: TableHandle, good: pa.RecordBatch, files: list[WrittenFile], shape: Shape | None
@@ -380,8 +380,8 @@ class Resend:
             "kind": "replay",
             "who": self._who,
             "rows": sum(file.rows for file in files),
-            "letters": to_commit_info(grouped(identities(good.select(IDENTITY_COLUMNS)))),
-            "letters_version": self._version,
+            "dead_letters": to_commit_info(grouped(identities(good.select(IDENTITY_COLUMNS)))),
+            "dead_letters_version": self._version,
         }
         change = Change(files, {key: number}, {key: before}, commit_info, shape, replayed=True)
         # What replaces rows at the start of a run must not do so now.
@@ -394,7 +394,7 @@ class Resend:
             if error.untried:
                 handle.drop(files)
             raise
-        self._report.versions.append(version)
+        self.report.versions.append(version)
         passing("replay_committed")
         reconcile(self._tables, handle)
 
@@ -406,29 +406,23 @@ class _Portion:
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size: int = 0
-    tasks: set[tuple[Any, ...]] = field(default_factory=set)
 
     def is_full_with(self, rows: pa.RecordBatch) -> bool:
         """Whether these would be too many."""
         if not self.rows:
             return False
-        groups = self.tasks | {one[:-1] for one in identities(rows)}
-        return (
-            self.rows + rows.num_rows > _MOST_LETTERS
-            or self.size + rows.nbytes > _MOST_BYTES
-            or len(groups) > _MOST_GROUPS
-        )
+        size: int = self.size + rows.nbytes
+        return self.rows + rows.num_rows > _MOST_LETTERS or size > _MOST_BYTES
 
     def add(self, rows: pa.RecordBatch) -> None:
         self.batches.append(rows)
         self.rows += rows.num_rows
         self.size += rows.nbytes
-        self.tasks |= {one[:-1] for one in identities(rows)}
 
     def take(self) -> pa.RecordBatch:
         """All of them; the portion is empty again."""
         table = pa.Table.from_batches(self.batches).cast(DEAD_LETTER_SCHEMA).combine_chunks()
-        self.batches, self.rows, self.size, self.tasks = [], 0, 0, set()
+        self.batches, self.rows, self.size = [], 0, 0
         return table.to_batches()[0]
 
 

@@ -67,10 +67,10 @@ class ResendRoute(Resend):
 
     def _ready(self, source: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         if not self._opened():
-            self._report.of_no_table += rows.num_rows
+            self.report.of_no_table += rows.num_rows
             return rows.slice(0, 0)
         if not self._has_table(rows):
-            self._report.waiting += rows.num_rows
+            self.report.waiting += rows.num_rows
             return rows.slice(0, 0)
         return super()._ready(source, rows)
 
@@ -149,7 +149,7 @@ class ResendRoute(Resend):
         self._shapes[key] = template.with_columns(schema)
 
     def _tell_added(self, handle: TableHandle, added: list[pa.Field]) -> None:
-        self._report.new_columns += [f"{handle.name}: {one.name} {type_text(one.type)}" for one in added]
+        self.report.new_columns += [f"{handle.name}: {one.name} {type_text(one.type)}" for one in added]
 
     def _create(self, handle: TableHandle, source: str, columns: pa.Schema) -> None:
         """Make a table that stands where its neighbours do: what lies behind them has no row for it."""
@@ -171,8 +171,8 @@ class ResendRoute(Resend):
         # An event may be changes in two tables: its letter goes when the last of them has got its own.
         last = {event: table for table, one in found.items() for event in one.events if event in good}
         left_out = sorted(good - last.keys())
-        self._report.rows += sum(one.rows for one in found.values())
-        self._report.left_out += len(left_out)
+        self.report.rows += sum(one.rows for one in found.values())
+        self.report.left_out += len(left_out)
         if not self._dry_run:
             self._commit_each(rows, found, last, left_out)
 

@@ -50,9 +50,9 @@ class RewindReport:
     rows_now: int | None
     rows_then: int | None
     partitions: list[PartitionRewind] = field(default_factory=list)
-    letters_kept: int = 0
+    dead_letters_kept: int = 0
     """Dead letters of the range that is read again; they stay dead letters."""
-    letters_returned: int = 0
+    dead_letters_returned: int = 0
     """Letters whose rows from a replay go, and which come back."""
     undone: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -141,7 +141,7 @@ class _Rewinding:
             "to": rewind.to_version,
             "who": who,
             "positions": rewind.positions,
-            "letters": self._back,
+            "dead_letters": self._back,
         }
         with handle.lock:
             # Counted also where no letter is left to do, so that a replay that runs now is fenced.
@@ -203,11 +203,13 @@ class _Rewinding:
             if commit_info.get("pipeline") != self._pipeline.name:
                 continue
             lost = [
-                one for one in members(from_commit_info(commit_info["letters"])) if not self._read_again(one)
+                one
+                for one in members(from_commit_info(commit_info["dead_letters"]))
+                if not self._read_again(one)
             ]
             if lost:
                 letters = to_commit_info(grouped(lost))
-                back.append({"version": commit_info["letters_version"], "letters": letters})
+                back.append({"version": commit_info["dead_letters_version"], "dead_letters": letters})
         self._refuse_letters_that_are_gone(back)
         return back
 
@@ -236,7 +238,9 @@ class _Rewinding:
             plan.now.rows,
             plan.then.rows,
             undone=plan.undone,
-            letters_returned=sum(len(offsets) for part in self._back for *_, offsets in part["letters"]),
+            dead_letters_returned=sum(
+                len(offsets) for part in self._back for *_, offsets in part["dead_letters"]
+            ),
         )
         for name, (now, then) in sorted(plan.positions.items()):
             pipeline, _, partition = name.partition("/")
@@ -250,7 +254,7 @@ class _Rewinding:
                     f"the position in {partition} moves back, but the file has no such source"
                 )
             report.partitions.append(self._partition(name, now, then))
-        report.letters_kept = self._letters_kept()
+        report.dead_letters_kept = self._letters_kept()
         report.notes += notes_on_fed_tables(self._tables, self._handle.name, plan.to_version)
         return report
 

@@ -86,6 +86,9 @@ class SourceClient(ABC):
     patience: float = 10.0
     """Seconds that an answer may take; those who only look set it lower."""
 
+    rows_a_task: int | None = None
+    """So many events are worth a task of their own, by the size that events had in the last batch."""
+
     goes_on: bool = False
     """Whether this process has read the source before: what a start refuses then stops one stream alone."""
     ends_seen: Offsets
@@ -174,6 +177,13 @@ class SourceClient(ABC):
         """
         return dict.fromkeys(position, 0)
 
+    def unread_again(self, position: Offsets, ends: Offsets) -> int:
+        """How many files between were read and are read no more, nor others in place of them.
+
+        None of a source that has no files, or that raises DataLoss for what it has lost.
+        """
+        return 0
+
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Where the next batch ends, given that something waits: beyond the position, up to `ends`.
 
@@ -195,7 +205,7 @@ class SourceClient(ABC):
         Together they are the ranges, each event in one task. Few events are one task, so that they become
         one file.
         """
-        return dense_offsets.splits(ranges, cores)
+        return dense_offsets.splits(ranges, cores, self.rows_a_task)
 
     def strand(self, position: Offsets) -> Hashable:
         """On which strand of the source a position lies: tables on different ones are never read together.
@@ -219,6 +229,14 @@ class SourceClient(ABC):
     def reloads(self, ranges: Sequence[OffsetRange]) -> list[Reload]:
         """What of these ranges replaces rows that were read before. Called when a batch is planned."""
         return []
+
+    def begun(self, start: Offsets, marks: Mapping[str, int]) -> dict[str, int]:
+        """Marks that say how a table began, where nothing before `start` is in it; else none.
+
+        Called for a table that is created, and when a batch is committed that begins at `start`. `marks` are
+        those that the table holds.
+        """
+        return {}
 
     def confirm(self) -> None:  # noqa: B027
         """Raise SourceError unless offsets still stand for what they stood for when the marks were taken.
@@ -298,6 +316,10 @@ class SourceClient(ABC):
 
     def column_names(self, takes: Callable[[str], bool]) -> Mapping[str, Sequence[str]]:
         """The columns of events by stream, where the source knows them before it is read."""
+        return {}
+
+    def original_names(self, takes: Callable[[str], bool]) -> Mapping[str, str]:
+        """The names that columns have in the source, by those in events, where a Delta table needs others."""
         return {}
 
     def left_out(self) -> dict[str, Finding]:

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from lakefeed.events import OffsetRange, Offsets, Split
 
-_ROWS_WORTH_A_TASK = 50_000
+ROWS_A_TASK = 50_000
+"""So many events are worth a task of their own."""
 
 
 def rows_between(position: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
@@ -34,15 +35,15 @@ def next_end(position: Offsets, ends: Offsets, limit: int) -> Offsets:
     return {partition: at + shares[partition] for partition, at in position.items()}
 
 
-def task_count(rows: int, cores: int) -> int:
+def task_count(rows: int, cores: int, rows_a_task: int | None = None) -> int:
     """How many tasks read so many rows: one for few, so that they become one file, else one for each core."""
-    return max(1, min(cores, rows // _ROWS_WORTH_A_TASK))
+    return max(1, min(cores, rows // (rows_a_task or ROWS_A_TASK)))
 
 
-def splits(ranges: Sequence[OffsetRange], cores: int) -> list[Split]:
+def splits(ranges: Sequence[OffsetRange], cores: int, rows_a_task: int | None = None) -> list[Split]:
     """Tasks of about equal size, which may cut a partition in two."""
     total = sum(map(len, ranges))
-    count = task_count(total, cores)
+    count = task_count(total, cores, rows_a_task)
     limits = [total * (i + 1) // count for i in range(count)]
     tasks: list[list[OffsetRange]] = [[] for _ in limits]
     done, task = 0, 0

@@ -79,6 +79,10 @@ class StreamsClient(SourceClient):
         """Those of the streams that the table takes."""
         return taken_marks(self._source, self._table, self._client.marks(), self._left_out)
 
+    def begun(self, start: Offsets, marks: Mapping[str, int]) -> dict[str, int]:
+        """As of the source."""
+        return self._client.begun(start, marks)
+
     def column_types(self, takes: Callable[[str], bool]) -> list[pa.Schema]:
         """As the source has them."""
         return self._client.column_types(takes)

@@ -11,7 +11,9 @@ from typing import Any
 
 import orjson
 
+from lakefeed.columns.mapping import ID, MODE, PHYSICAL_NAME
 from lakefeed.errors import TableError
+from lakefeed.tables.column_mapping import without_mapping
 from lakefeed.tables.shape import Shape
 from lakefeed.text import listed
 
@@ -32,9 +34,10 @@ FED = frozenset(
         "timestampNtz",
         # A file that is added has no vector, and one that is removed is named with the one that it has.
         "deletionVectors",
+        # What files and log call a column is in its metadata; see `lakefeed.columns.mapping`.
+        "columnMapping",
         # They ask nothing as long as no column, property or constraint uses them; see `_in_use`.
         "checkConstraints",
-        "columnMapping",
         "generatedColumns",
         "invariants",
     }
@@ -90,13 +93,8 @@ def _in_use(shape: Shape, path: str) -> Iterator[str]:
             "events would be repeated.\n"
             "Unset the property, then start again."
         )
-    mapping = properties.get("delta.columnMapping.mode", "none")
-    if mapping != "none":
-        yield (
-            f"the table uses columnMapping (delta.columnMapping.mode is {mapping!r}), which Lakefeed does "
-            "not write.\n"
-            "Choose another path, or rewrite the table without it with the engine that set it."
-        )
+    if shape.is_mapped:
+        yield from _mapping(shape)
     for name, value in properties.items():
         prefix, _, constraint = name.rpartition("delta.constraints.")
         if not prefix and constraint != name:
@@ -105,6 +103,21 @@ def _in_use(shape: Shape, path: str) -> Iterator[str]:
                 f"Drop it with the engine that set it (Spark: ALTER TABLE delta.`{path}` DROP CONSTRAINT "
                 f"{constraint}), or choose another path."
             )
+
+
+def _mapping(shape: Shape) -> Iterator[str]:
+    """What keeps a table with column mapping from being written: a mode or columns that are not known."""
+    mode = shape.properties[MODE]
+    if mode not in ("name", "id"):
+        yield f"{MODE} is {mode!r}, which Lakefeed does not know.\nChoose another path."
+    if not ("columnMapping" in shape.features or (shape.writer in (5, 6) and shape.reader >= 2)):
+        yield f"{MODE} is {mode!r}, and its protocol has no column mapping.\nChoose another path."
+    for path in without_mapping(orjson.loads(shape.columns)):
+        yield (
+            f"{MODE} is {mode!r}, and column {path} has no {ID} or {PHYSICAL_NAME}.\nChoose another path, or "
+            "repair the table with the engine that set the property."
+        )
+        return
 
 
 def _columns(struct: dict[str, Any], above: str = "") -> Iterator[str]:
@@ -154,7 +167,7 @@ def replaced(path: str, version: int) -> TableError:
 def unwritable(path: str) -> TableError:
     """An entry that only Lakefeed can write, in a log to which only delta-rs may."""
     return TableError(
-        f"{path}: deletion vectors and a change data feed can be written only to a store with conditional "
-        "writes.\nUse `updates: copy_on_write` without delta.enableChangeDataFeed, or another engine, such "
-        "as Spark."
+        f"{path}: deletion vectors, a change data feed and column mapping can be written only to a store "
+        "with conditional writes.\nUse `updates: copy_on_write` without delta.enableChangeDataFeed and "
+        "without `names: keep`, or another engine, such as Spark."
     )

@@ -1,20 +1,22 @@
-"""Properties of a table set in an entry of our own, with the features that they need: deletion vectors first.
+"""Properties and columns of a table changed in an entry of our own, with the features that they need.
 
 delta-rs adds features to a table of reader version 3 that nobody asked for, by which other readers would be
-shut out, and has no operation that takes a property away.
+shut out, has no operation that takes a property away, and adds no columns to a table with column mapping.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
 
+from lakefeed.columns.mapping import HIGHEST_ID
 from lakefeed.errors import Conflict, TableError
 from lakefeed.stores import store_errors
+from lakefeed.tables.column_mapping import highest_id, mapped, with_added
 from lakefeed.tables.log.vector import FEATURE, PROPERTY
 from lakefeed.tables.log.write import commit_info as info_action
 from lakefeed.tables.operations.operation import CommitInfo
@@ -59,29 +61,57 @@ def set_properties(
 
     A table that lacks a feature for one of them gets protocol version 3/7.
     """
-    token = uuid.uuid4().hex
-    with store_errors(table.path):
-        table.put(_actions(table, changed, {**commit_info, "commit": token}, unset))
-    infos = table.refresh()
-    return next((at for at, info in infos.items() if commit_info_of(info).get("commit") == token), None)
+    metadata = _metadata(table)
+    have = metadata.get("configuration") or {}
+    kept = {name: value for name, value in have.items() if name not in unset}
+    actions = [{"metaData": {**metadata, "configuration": {**kept, **changed}}}]
+    lacking = lacking_features(table, changed)
+    if lacking:
+        actions.append(_protocol({*features(table.delta), *lacking}))
+    told = {"properties": orjson.dumps(dict(changed)).decode()}
+    return _put(table, actions, commit_info, "SET TBLPROPERTIES", told)
 
 
-def _actions(
-    table: LakeTable, changed: Mapping[str, str], commit_info: CommitInfo, unset: Collection[str]
-) -> list[dict[str, Any]]:
+def add_mapped_columns(table: LakeTable, added: str, commit_info: CommitInfo) -> bool:
+    """Add columns to a table with column mapping, which give them ids and physical names, in one entry.
+
+    `added` is a schema as the log has it. False when another writer was faster.
+    """
+    metadata, shape = _metadata(table), table.shape
+    columns, highest = mapped(
+        with_added(metadata["schemaString"], added),
+        shape.columns,
+        shape.table_id,
+        highest_id(shape.properties),
+    )
+    properties = {**(metadata.get("configuration") or {}), HIGHEST_ID: str(highest)}
+    action = {"metaData": {**metadata, "schemaString": columns, "configuration": properties}}
+    return _put(table, [action], commit_info, "ADD COLUMNS", {"columns": added}) is not None
+
+
+def _metadata(table: LakeTable) -> dict[str, Any]:
     metadata = table.log().metadata()
     if metadata is None:
         raise TableError(f"{table.path}: its log has no metadata that could be read.")
-    info = info_action([], commit_metadata(commit_info), int(time.time() * 1000), blind=False)
-    info["commitInfo"] |= {
-        "operation": "SET TBLPROPERTIES",
-        "operationParameters": {"properties": orjson.dumps(dict(changed)).decode()},
-    }
-    have = metadata.get("configuration") or {}
-    kept = {name: value for name, value in have.items() if name not in unset}
-    actions = [info, {"metaData": {**metadata, "configuration": {**kept, **changed}}}]
-    lacking = lacking_features(table, changed)
-    return [*actions, _protocol({*features(table.delta), *lacking})] if lacking else actions
+    return metadata
+
+
+def _put(
+    table: LakeTable,
+    actions: Sequence[Mapping[str, Any]],
+    commit_info: CommitInfo,
+    operation: str,
+    parameters: Mapping[str, str],
+) -> int | None:
+    """Put an entry without files behind the newest that was read; None when another writer was faster."""
+    token = uuid.uuid4().hex
+    metadata = commit_metadata({**commit_info, "commit": token})
+    info = info_action([], metadata, int(time.time() * 1000), blind=False)
+    info["commitInfo"] |= {"operation": operation, "operationParameters": dict(parameters)}
+    with store_errors(table.path):
+        table.put([info, *actions])
+    infos = table.refresh()
+    return next((at for at, info in infos.items() if commit_info_of(info).get("commit") == token), None)
 
 
 def _protocol(names: Collection[str]) -> dict[str, Any]:

@@ -17,11 +17,12 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from lakefeed.columns.mapping import is_mapped, mapped_as, physical_name, present_names
 from lakefeed.columns.partition_values import value_of, value_text
 from lakefeed.columns.views import without_views
 from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import store_errors, store_path
-from lakefeed.tables.file_rows import conformed, damaged, opened
+from lakefeed.tables.file_rows import conformed, damaged, named_partition, opened
 from lakefeed.tables.log.data_file import DataFile, Partition, stored_paths
 from lakefeed.tables.log.log import Snapshot
 from lakefeed.tables.log.roaring import Positions
@@ -31,6 +32,7 @@ from lakefeed.tables.table import LakeTable
 from lakefeed.text import counted, first_line, listed
 
 _PREFIX = "partition."
+_STATISTICS = ("min", "max", "null_count")
 _TEXT = re.compile(r"'(?:[^']|'')*'")
 _LAYERS = re.compile(r"^((External|Generic( DeltaTable)?|Schema|sql parser) error: )+")
 _BATCH_ROWS = 100_000
@@ -84,6 +86,11 @@ def _files_of(delta: DeltaTable) -> list[DataFile]:
     return files_of(add_actions(delta, columns), names)
 
 
+def named_files(table: LakeTable, files: Iterable[DataFile]) -> list[DataFile]:
+    """Files that the log told of, with their partition values under the names of the columns."""
+    return [replace(file, partition=named_partition(file.partition, table.schema)) for file in files]
+
+
 def with_vectors(table: LakeTable, files: Sequence[DataFile]) -> list[DataFile]:
     """Files that delta-rs told of, with what only the log tells: deletion vectors, statistics as text."""
     if not table.has_vectors:
@@ -97,9 +104,32 @@ def add_actions(delta: DeltaTable, columns: Iterable[str] | None = None) -> pa.T
     with store_errors(delta.table_uri):
         # `pa.table` would import pandas to see whether it is given a data frame.
         table = pa.RecordBatchReader.from_stream(delta.get_add_actions(flatten=True)).read_all()
+        if is_mapped(delta.metadata().configuration):
+            table = _named_statistics(table, pa.schema(delta.schema().to_arrow()))
     return (
         table if columns is None else table.select([name for name in columns if name in table.schema.names])
     )
+
+
+def _named_statistics(actions: pa.Table, columns: pa.Schema) -> pa.Table:
+    """The same with the statistics under the names of the columns; partition values are so already."""
+    names = dict(_physical_paths(columns))
+    made = []
+    for name in actions.schema.names:
+        kind, _, path = name.partition(".")
+        made.append(f"{kind}.{names.get(path, path)}" if kind in _STATISTICS else name)
+    return actions.rename_columns(made)
+
+
+def _physical_paths(
+    fields: Iterable[pa.Field], stored: str = "", named: str = ""
+) -> Iterator[tuple[str, str]]:
+    """The paths of columns, and of the fields of structs, by those that the log has."""
+    for field in fields:
+        path = f"{stored}{physical_name(field)}", f"{named}{field.name}"
+        yield path
+        if pa.types.is_struct(field.type):
+            yield from _physical_paths(field.type, f"{path[0]}.", f"{path[1]}.")
 
 
 def refuse_respelled(table: LakeTable, files: Iterable[DataFile]) -> None:
@@ -147,18 +177,18 @@ def read_rows(
     Rows that a deletion vector deletes are left out. Raises MissingFile, or TableError for a file that is no
     Parquet.
     """
-    wanted = table.schema if schema is None else schema
-    columns = None if schema is None else schema.names
+    wanted = table.schema if schema is None else mapped_as(schema, table.schema)
     for file in files:
-        yield from read_file(table.store, file, wanted, columns)
+        yield from read_file(table.store, file, wanted, pruned=schema is not None)
 
 
 def read_file(
-    store: pafs.FileSystem, file: DataFile, wanted: pa.Schema, columns: Sequence[str] | None = None
+    store: pafs.FileSystem, file: DataFile, wanted: pa.Schema, *, pruned: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The same for one file, on a worker too; `columns` are those of the file that are read, None for all."""
+    """The same for one file, on a worker too; with `pruned`, no other columns of the file are read."""
     with store_errors(store_path(store)), open_data(store, file.path) as stream:
         reader, use_threads = opened(stream, file.size)
+        columns = present_names(wanted, reader.schema_arrow) if pruned else None
         batches = reader.iter_batches(batch_size=_BATCH_ROWS, columns=columns, use_threads=use_threads)
         for batch in undeleted(store, file, batches):
             yield conformed(batch, wanted, file.partition)
@@ -237,14 +267,15 @@ def _normal(table: LakeTable, state: Snapshot) -> list[DataFile]:
     names, kinds = table.partition_columns, table.schema
     if not names:
         return list(state.files.values())
+    stored_names = {name: physical_name(kinds.field(name)) for name in names}
     known: dict[Partition, Partition] = {}
     found = []
     for file in state.files.values():
         if file.partition not in known:
             values = dict(file.partition)
             known[file.partition] = tuple(
-                (name, value_text(value_of(values.get(name), kinds.field(name).type).as_py()))
-                for name in names
+                (name, value_text(value_of(values.get(stored), kinds.field(name).type).as_py()))
+                for name, stored in stored_names.items()
             )
         found.append(replace(file, partition=known[file.partition]))
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,6 +12,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import Schema
 
+from lakefeed.columns.mapping import physical_name, stored_name
 from lakefeed.columns.partition_values import value_of
 from lakefeed.columns.variants import variant_texts, with_text_for_variants
 from lakefeed.columns.views import without_views
@@ -24,8 +25,6 @@ from lakefeed.text import first_line
 
 _BATCH_ROWS = 50_000
 _READ_AT_ONCE = 4 * 1024**2
-_PHYSICAL = b"delta.columnMapping.physicalName"
-_MAPPED_ID, _FIELD_ID = b"delta.columnMapping.id", b"PARQUET:field_id"
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def _under(
             own = there.get(stored_name(field, there))
             if own is not None and _is_reinterpreted(own.type, field.type):
                 raise pa.ArrowInvalid(f"column {field.name} was {own.type} and is {field.type}")
-        return conformed(batch, schema, wanted.partition)
+        return conformed(batch, schema, named_partition(wanted.partition, schema))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise TableError(
             f"{store_path(store)}: {wanted.path} has rows from before a column got another type, and they do "
@@ -164,32 +163,29 @@ def row_range(
             return
 
 
+def named_partition(partition: Partition, schema: pa.Schema) -> Partition:
+    """The values of a partition as the log has them, under the names of the columns."""
+    names = {physical_name(field): field.name for field in schema}
+    return tuple((names[name], value) for name, value in partition if name in names)
+
+
 def conformed(rows: pa.RecordBatch, schema: pa.Schema, partition: Partition = ()) -> pa.RecordBatch:
-    """The rows of a file as the table has its columns: later ones are null, older types are cast."""
+    """The rows of a file as the table has its columns: later ones are null, older types are cast.
+
+    `partition` is under the names of the columns, the rows under those of the file.
+    """
     columns, values = [], dict(partition)
     there = {field.name: field for field in rows.schema}
     for field in schema:
         name = stored_name(field, there)
-        if name in values:
-            columns.append(pa.repeat(value_of(values[name], field.type), rows.num_rows))
+        if field.name in values:
+            columns.append(pa.repeat(value_of(values[field.name], field.type), rows.num_rows))
         elif name in there:
             columns.append(_shaped(rows.column(name), field.type))
         else:
+            assert physical_name(field) not in values, f"the partition value of {field.name} is as in the log"
             columns.append(pa.nulls(rows.num_rows, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def stored_name(field: pa.Field, there: Mapping[str, pa.Field]) -> str:
-    """What a file calls a column: another name than the table's where columns are mapped.
-
-    By the id of the column where a file has no such name, as others may have written it.
-    """
-    told = field.metadata or {}
-    name: str = told.get(_PHYSICAL, field.name.encode()).decode()
-    if name not in there and _MAPPED_ID in told:
-        ids = ((one.metadata or {}).get(_FIELD_ID) for one in there.values())
-        return next((key for key, one in zip(there, ids, strict=True) if one == told[_MAPPED_ID]), name)
-    return name
 
 
 def _shaped(column: pa.Array, kind: pa.DataType) -> pa.Array:

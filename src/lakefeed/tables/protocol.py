@@ -36,15 +36,16 @@ _ONLY_IN_THE_LOG = {
 
 # Tested against tables that Spark wrote: what is named here keeps its content and its promises.
 _KEPT: dict[str, frozenset[str]] = {
-    "compact": _PLAIN,
-    "cluster": _PLAIN,
-    "delete": _PLAIN,
-    "replace": _PLAIN,
+    "compact": _WITH_MAPPING,
+    "cluster": _WITH_MAPPING,
+    "delete": _WITH_MAPPING,
+    "replace": _WITH_MAPPING,
     "restore": _WITH_MAPPING,
     "properties": _WITH_MAPPING,
     "vacuum": _WITH_MAPPING,
     "layout": _PLAIN - {"generatedColumns"},
-    "changes": _PLAIN | _ONLY_IN_THE_LOG,
+    "widen": _WITH_MAPPING - {"generatedColumns"},
+    "changes": _WITH_MAPPING | _ONLY_IN_THE_LOG,
     "checkpoint": _WITH_MAPPING | _ONLY_IN_THE_LOG,
 }
 
@@ -56,6 +57,7 @@ _OF_WRITER_VERSION = {
     5: ("columnMapping",),
     6: ("identityColumns",),
 }
+_REBUILT = "\nA table of a pipeline: change `partition_by` or `schema` in its file, then `lakefeed rebuild`."
 _IN_USE = {
     "columnMapping": "delta.columnMapping.mode",
     "generatedColumns": "delta.generationExpression",
@@ -89,6 +91,7 @@ def refuse_unkept(table: LakeTable, operation: str) -> None:
         raise TableError(
             f"{table.path}: the table uses {listed(unkept)}, which `table {_command(operation)}` "
             "cannot keep.\nUse the engine that set the feature, such as Spark, or drop the feature there."
+            + (_REBUILT if operation == "layout" and unkept == ["columnMapping"] else "")
         )
 
 
@@ -103,9 +106,12 @@ def refuse_append_only(table: LakeTable, operation: str) -> None:
 
 
 def _command(operation: str) -> str:
-    return {"compact": "optimize", "cluster": "optimize --z-order", "layout": "replace --partition-by"}.get(
-        operation, operation
-    )
+    return {
+        "compact": "optimize",
+        "cluster": "optimize --z-order",
+        "layout": "replace --partition-by",
+        "widen": "replace --column",
+    }.get(operation, operation)
 
 
 def _in_use(delta: DeltaTable, sign: str) -> bool:

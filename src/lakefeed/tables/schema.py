@@ -10,9 +10,11 @@ from deltalake import DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError
 
 from lakefeed.columns.column_types import DEEPEST, JSON, depth, meant, meant_text, type_text
+from lakefeed.columns.mapping import unmapped
 from lakefeed.errors import Conflict, TableError
-from lakefeed.tables.allow_vectors import set_properties
+from lakefeed.tables.allow_vectors import add_mapped_columns, set_properties
 from lakefeed.tables.table import LakeTable, commit_properties, only_known
+from lakefeed.text import yaml_mapping
 
 _ALTER_ATTEMPTS = 10
 
@@ -28,19 +30,28 @@ class OtherType(TableError):
         self.path = path
         self.have = have
 
-    def with_remedy(self, table: str, location: str, declared: pa.Schema | None, file: str) -> TableError:
+    def with_remedy(
+        self, table: str, location: str, declared: pa.Schema | None, file: str, *, is_mapped: bool
+    ) -> TableError:
         """The same with what to run so that the table has the declared type, where that can be done."""
         new = declared.field(self.path).type if declared and self.path in declared.names else None
         # What has fields or elements becomes JSON text, and nothing else.
         if new is None or (pa.types.is_nested(self.have) and new not in (JSON, pa.string())):
             return TableError(f"table {table}: {location}: {self}")
         wanted, have = type_text(new), type_text(self.have)
+        if is_mapped:
+            # delta-rs writes such a table only in the types that it has.
+            return TableError(
+                f"table {table}: {location}: column {self.path} is {have} in the table and {wanted} in the "
+                f"pipeline file.\nStop the pipeline, then `lakefeed rebuild {file} --table {table} --yes`.\n"
+                f"Or declare `{self.path}: {have}`."
+            )
         return TableError(
             f"table {table}: {location}: column {self.path} is {have} in the table and {wanted} in the "
             f"pipeline file.\nStop the pipeline, then `lakefeed table replace {quote(location)} --column "
             f"{quote(f'{self.path} {wanted}')} --yes` and `lakefeed dead-letters replay {file} --table "
             f"{table} --yes`.\n"
-            f"Or declare `{self.path}: {have}`."
+            f"Or declare `{yaml_mapping({self.path: have})[1:-1]}`."
         )
 
 
@@ -142,7 +153,11 @@ def add_columns(table: LakeTable, columns: list[pa.Field], commit_info: Mapping[
                 f"table {table.name}: the new column {column.name} is nested {levels} levels deep, readers "
                 f"support {DEEPEST}.\nName it in `drop`, or choose another rule in `evolve`."
             )
-    fields: list[Field] = list(Schema.from_arrow(pa.schema([_nullable(column) for column in columns])).fields)
+    added = Schema.from_arrow(unmapped(pa.schema([_nullable(column) for column in columns])))
+    if table.shape.is_mapped:
+        # delta-rs gives no ids.
+        return add_mapped_columns(table, added.to_json(), commit_info)
+    fields: list[Field] = list(added.fields)
 
     def alter(delta: DeltaTable) -> None:
         delta.alter.add_columns(fields, commit_properties=commit_properties({}, commit_info))
@@ -167,7 +182,7 @@ def keep_properties(table: LakeTable, wanted: Mapping[str, str], commit_info: Ma
 
 
 def _set_properties(table: LakeTable, changed: dict[str, str], commit_info: Mapping[str, object]) -> bool:
-    if table.has_vectors:
+    if table.shape.reader > 2:
         # delta-rs would add features to such a table that nobody asked for.
         return set_properties(table, changed, commit_info) is not None
 

@@ -11,6 +11,9 @@ import orjson
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+from lakefeed.columns.mapping import HIGHEST_ID, is_mapped, physical_name, unmapped
+from lakefeed.tables.column_mapping import highest_id, mapped
+
 _OF_THE_LOG = ("delta.checkpoint", "delta.logRetention", "delta.deletedFileRetention", "delta.enableExpired")
 """Properties that say how long what is kept: no file depends on them."""
 
@@ -31,7 +34,16 @@ class Shape:
 
     def with_columns(self, schema: pa.Schema) -> Shape:
         """What the table would be with other columns."""
-        return replace(self, columns=Schema.from_arrow(schema).to_json())
+        columns = Schema.from_arrow(unmapped(schema)).to_json()
+        if not self.is_mapped:
+            return replace(self, columns=columns)
+        columns, highest = mapped(columns, self.columns, self.table_id, highest_id(self.properties))
+        return replace(self, columns=columns, properties={**self.properties, HIGHEST_ID: str(highest)})
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether files and log have other names of columns than the table."""
+        return is_mapped(self.properties)
 
     @classmethod
     def of(cls, delta: DeltaTable) -> Shape:
@@ -52,6 +64,11 @@ class Shape:
     def schema(self) -> pa.Schema:
         """The columns in Arrow types."""
         return pa.schema(Schema.from_json(self.columns).to_arrow())
+
+    @cached_property
+    def physical_names(self) -> dict[str, str]:
+        """What files and log call each column."""
+        return {field.name: physical_name(field) for field in self.schema}
 
     def difference(self, other: Shape) -> str | None:
         """What of the other shape would make files of this one wrong; None when they fit."""

@@ -13,6 +13,7 @@ import pyarrow.fs as pafs
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from lakefeed.columns.mapping import MAPPING, is_mapped, unmapped
 from lakefeed.stores import (
     delta_options,
     finish_commit,
@@ -24,6 +25,7 @@ from lakefeed.stores import (
     store_path,
 )
 from lakefeed.tables.admission import refuse_unfit, replaced, unwritable
+from lakefeed.tables.column_mapping import with_mapping
 from lakefeed.tables.log.checkpoint import last_checkpoint, read_transactions
 from lakefeed.tables.log.commit_info import (
     COMMIT_KEY,
@@ -38,6 +40,7 @@ from lakefeed.tables.log.mirror import Files, alter_mirrored, create_mirrored
 from lakefeed.tables.log.vector import FEATURE
 from lakefeed.tables.log.write import (
     footprint,
+    puts_entries,
     sync_entry,
     sync_folder,
     write_entry,
@@ -130,18 +133,23 @@ class LakeTable:
         Takes the existing one if another was faster.
         """
         with store_errors(path):
+            mapped = is_mapped(properties)
             make = partial(
                 DeltaTable.create,
-                schema=Schema.from_arrow(schema),
+                schema=Schema.from_arrow(unmapped(schema)),
                 mode="error",
                 partition_by=list(partition_by),
-                configuration=dict(properties),
+                configuration={key: value for key, value in properties.items() if key not in MAPPING},
                 commit_properties=commit_properties(transactions, commit_info),
                 raise_if_key_not_exists=only_known(properties),
             )
             options, delta = delta_options(path, storage), None
             try:
-                if is_locked(store):
+                if mapped:
+                    if not puts_entries(store, options):
+                        raise unwritable(path)
+                    create_mirrored(store, make, partial(with_mapping, properties=properties))
+                elif is_locked(store):
                     create_mirrored(store, make)
                 else:
                     delta = make(path, storage_options=options)

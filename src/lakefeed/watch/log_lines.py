@@ -14,6 +14,7 @@ from lakefeed.engine.run_events import (
     AllRefused,
     BatchDone,
     Committed,
+    CoresSeen,
     InputsSeen,
     RefreshFailed,
     RefusingMany,
@@ -81,6 +82,7 @@ class LogLines:
         self._seen: set[str] = set()
         self._looked: dict[str, float] = {}
         self._alike = AlikeLines(clock)
+        self._cores = (0, 0)
 
     def __enter__(self) -> LogLines:
         """Wait for a stop, to say that it was heard."""
@@ -134,6 +136,8 @@ class LogLines:
                 # A version with positions and nothing else is of interest to nobody who reads the log.
                 level = logging.INFO if _has_something(event) else logging.DEBUG
                 _tell(level, _commit_line(event), "committed", **asdict(event))
+            case CoresSeen(cores=cores, executors=executors):
+                self._tell_cores(cores, executors)
             case BatchDone(source=source, read=read) if read:
                 self._seen.add(source)
             case SourceSeen(source=source):
@@ -164,6 +168,13 @@ class LogLines:
                 files = f"{counted(event.files_before, 'file')} to {counted(event.files_after, 'file')}"
                 took = readable_seconds(event.seconds)
                 _info(f"{event.table}: {event.operation}: {files} in {took}", "upkept", **asdict(event))
+
+    def _tell_cores(self, cores: int, executors: int) -> None:
+        """Log the cores of a cluster, and each change of them."""
+        known, self._cores = self._cores, (cores, executors)
+        if (executors or known[1]) and self._cores != known:
+            text = f"{counted(cores, 'core')} on {counted(executors, 'executor')}"
+            _info(text, "cores", cores=cores, executors=executors)
 
     def _tell_waiting(self, source: str) -> None:
         """Say once that a run has begun with nothing to read, so that a quiet log is not taken for a hang.
@@ -222,7 +233,7 @@ class LogLines:
 
 
 def _commit_line(event: Committed) -> str:
-    letters = f", {counted(event.letters, 'new dead letter')}" if event.letters else ""
+    letters = f", {counted(event.dead_letters, 'new dead letter')}" if event.dead_letters else ""
     letters += f", {event.filtered:,} left out" if event.filtered else ""
     retries = f", {counted(event.retries, 'retry', 'retries')}" if event.retries else ""
     wrote = f"{counted(event.rows, 'row')} in {counted(event.files, 'file')}, {readable_size(event.size)}"
@@ -233,7 +244,9 @@ def _commit_line(event: Committed) -> str:
 
 
 def _has_something(event: Committed) -> bool:
-    return bool(event.rows or event.files or event.letters or event.filtered or event.stale or event.replaces)
+    return bool(
+        event.rows or event.files or event.dead_letters or event.filtered or event.stale or event.replaces
+    )
 
 
 def _stopped(kind: str, name: str, text: str) -> str:

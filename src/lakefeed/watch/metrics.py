@@ -32,6 +32,7 @@ _TABLE = ("pipeline", "source", "table")
 _SOURCE = ("pipeline", "source")
 _COMMIT_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30)
 _BATCH_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_BATCH_TASKS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 _BATCH_RECORDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
 
 
@@ -80,6 +81,7 @@ class Metrics:
             _BATCH_SECONDS,
         )
         self._batch_records = histogram("batch_records", "Events in a batch.", _SOURCE, _BATCH_RECORDS)
+        self._batch_tasks = histogram("batch_tasks", "Tasks of a batch.", _SOURCE, _BATCH_TASKS)
         self._registry.register(_Gauges(state))
 
     def register(self, collector: Collector) -> None:
@@ -113,6 +115,7 @@ class Metrics:
                 self._read.labels(name, source).inc(event.new)
                 self._batch_seconds.labels(name, source).observe(event.seconds)
                 self._batch_records.labels(name, source).observe(event.read)
+                self._batch_tasks.labels(name, source).observe(event.tasks)
             case TableChanged(table=table):
                 self._changes.labels(name, table).inc()
             case RowsShaped(table=table, source=source):
@@ -171,6 +174,11 @@ class _Gauges(Collector):
         view = self._state.view()
         about = "1 while the source answers and the table can be written, else 0."
         yield _gauge(view, "up", about, _TABLE, {(one.source, one.table): one.up for one in view.flows})
+        if view.cores:
+            about = "Tasks that Spark could run side by side when the last batch was planned."
+            yield _gauge(view, "cores", about, ("pipeline",), {(): view.cores})
+            about = "Executors that had registered then; 0 where tasks run in the driver's process."
+            yield _gauge(view, "executors", about, ("pipeline",), {(): view.executors})
         about = (
             "Events that wait in a source partition for the slowest table that is still fed; absent while "
             "the source does not answer."

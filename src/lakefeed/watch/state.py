@@ -14,6 +14,7 @@ from lakefeed.engine.run_events import (
     CommitFailed,
     Committed,
     CopyOutdated,
+    CoresSeen,
     DeadLettersWritten,
     FilesCounted,
     InputsSeen,
@@ -72,6 +73,7 @@ class RunState:
         self._lock = threading.Lock()
         self._began = clock()
         self._started = False
+        self._cores = self._executors = 0
         self._queries = pipeline.queries()
         self._sources = {name: self._new_source(name) for name in pipeline.inputs}
         self._tables = {
@@ -135,6 +137,8 @@ class RunState:
                     self._watch_source(self._sources[event.source], event)
                 case Started():
                     self._started = True
+                case CoresSeen(cores=cores, executors=executors):
+                    self._cores, self._executors = cores, executors
                 case Starting():
                     pass
                 case _:
@@ -289,6 +293,8 @@ class RunState:
                 rate_points=self._rate.points(now, began, span),
                 lag_points=self._lag.points(now, began, span),
                 dead_letter_points=self._dead_letters.rows_hour.points(now, began, span),
+                cores=self._cores,
+                executors=self._executors,
             )
 
     def _flows(self, now: float) -> list[FlowView]:

@@ -242,6 +242,10 @@ class RunView:
     rate_points: list[float]
     lag_points: list[float]
     dead_letter_points: list[float]
+    cores: int = 0
+    """Tasks that Spark could run side by side when the last batch was planned; 0 before the first."""
+    executors: int = 0
+    """Executors that had registered then; 0 where tasks run in the driver's process."""
 
     @property
     def recent_dead_letters(self) -> list[DeadLetterView]:

@@ -7,11 +7,12 @@ import json
 import pyarrow as pa
 
 from lakefeed.columns.column_types import event_name, type_text
+from lakefeed.columns.names import clean_column_name
 from lakefeed.columns.naming import Naming, as_new, cleaned_names
 from lakefeed.columns.widening import merged_proposals
 from lakefeed.formats import JsonFormat, Rules
 
-CLEAN = Naming(True, True, False, {}, {}, frozenset())
+CLEAN = Naming(True, True, clean_column_name, {}, {}, frozenset())
 
 
 def proposed(*events: object) -> pa.Schema:
@@ -43,7 +44,7 @@ def test_numbers_follow_the_names_and_not_the_order_of_tasks() -> None:
 
 
 def test_a_column_that_the_table_makes_or_has_is_not_taken() -> None:
-    naming = Naming(True, True, False, {}, {}, frozenset({"a_b"}))
+    naming = Naming(True, True, clean_column_name, {}, {}, frozenset({"a_b"}))
 
     assert columns(proposed({"a b": 1, "c d": 2}), naming=naming, known=pa.schema([("C_D", pa.int64())])) == {
         "a_b_2": "long",
@@ -52,7 +53,7 @@ def test_a_column_that_the_table_makes_or_has_is_not_taken() -> None:
 
 
 def test_names_of_options_are_those_of_columns() -> None:
-    naming = Naming(True, True, False, {}, {"order_id": "order_id"}, frozenset())
+    naming = Naming(True, True, clean_column_name, {}, {"order_id": "order_id"}, frozenset())
 
     found = naming.columns(proposed({"Order Id": 1}), None)
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
+from lakefeed import Pipeline
 from lakefeed.commands.dead_letters.dead_letter import dead_letter_lines
 from lakefeed.commands.dead_letters.dead_letters_command import topic_and_number
 from lakefeed.commands.output import printable
-from lakefeed.errors import UsageError
+from lakefeed.errors import TableError, UsageError
 from support.command_line import Lakefeed
 from support.dead_shop import check_ledger, killed
+from support.landing import Landing
 from support.ledger import dead_letters
 
 
@@ -27,7 +29,7 @@ def test_replay_tells_what_became_of_the_letters(lakefeed: Lakefeed, shop: Path)
     assert shown.endswith("Nothing was changed (--dry-run).\n")
     assert out.startswith("events: 90 dead letters became rows, 10 failed again\n")
     assert "  new column brand string\n" in out
-    assert "  decode/bad_json: 10 letters, such as: line 1 column" in out
+    assert "  decode/bad_json: 10 dead letters, such as: line 1 column" in out
     assert json.loads(json_out)[0]["rows"] == 0
     check_ledger(shop.parent)
 
@@ -72,7 +74,7 @@ def test_list_counts_letters_and_show_prints_their_payloads(lakefeed: Lakefeed, 
     assert code == 0
     assert out.startswith("events <- clicks  schema/")
     assert out.endswith("100 dead letters\n")
-    assert sum(one["letters"] for one in json.loads(counted)) == 100
+    assert sum(one["dead_letters"] for one in json.loads(counted)) == 100
     assert "events <- clicks partition 0 at offset 0, dead since 20" in shown
     assert '    "event_id": 0,\n' in shown
     (record,) = json.loads(records)
@@ -165,3 +167,30 @@ def test_partition_may_be_named_as_messages_name_it() -> None:
             topic_and_number(None, wrong)
     with pytest.raises(UsageError, match="is of topic orders, but --topic is clicks"):
         topic_and_number("clicks", "orders-1")
+
+
+def test_table_that_differs_from_its_schema_stops_a_replay_alone(tmp_path: Path, lakefeed: Lakefeed) -> None:
+    landing = Landing(tmp_path, table="schema: {id: long, v: string}, expect: {known: id > 1}")
+    text = landing.file.read_text()
+    tables = ("other: {path: other", "third: {path: third")
+    own = "from: drops, schema: {id: long, v: string}, expect: {known: id > 1}}"
+    more = "".join(f", {one}, {own}" for one in tables)
+    landing.file.write_text(text.replace("}}\nflush", f"}}{more}}}\nflush"))
+    landing.put("a.json", '{"id": 1, "v": "a"}\n{"id": 2, "v": "b"}\n', 1000)
+    landing.run()
+    wrong = landing.file.read_text().replace("known: id > 1", "known: id > 0")
+    other = "other, from: drops, schema: {id: "
+    landing.file.write_text(wrong.replace(f"{other}long", f"{other}date"))
+
+    named = lakefeed("dead-letters", "replay", landing.file, "--table", "other", "--yes")
+    code, out, said = lakefeed("dead-letters", "replay", landing.file, "--yes")
+    with pytest.raises(TableError, match="table other"):
+        Pipeline.from_file(landing.file).replay()
+
+    assert named[0] == 1 and "table other" in named[2]
+    assert (code, said) == (1, named[2])
+    assert "rows: 1 dead letter became a row, 0 failed again\n" in out
+    assert "other: stopped, for the reason below\n" in out
+    assert "third: 1 dead letter became a row, 0 failed again\n" in out
+    assert [one["table"] for one in dead_letters(tmp_path / "shop_dead_letters")] == ["other"]
+    assert lakefeed("dead-letters", "replay", landing.file, "--table", "rows", "--yes")[0] == 0

@@ -44,14 +44,14 @@ def test_list_groups_by_column_with_three_samples(lakefeed: Lakefeed, shop: Path
     lines = out.splitlines()
     first, *_ = json.loads(text)
     assert code == 0
-    assert lines[0].startswith("events <- events  schema/wrong_type, column price: 50 letters, ")
+    assert lines[0].startswith("events <- events  schema/wrong_type, column price: 50 dead letters, ")
     assert lines[1:4] == [f'  such as: price: expected double, got "${n}"' for n in range(3)]
     assert lines[4].startswith("events <- events  ")
     assert {line.partition(":")[0] for line in lines[4::2]} >= {
         "events <- events  schema/wrong_type, column count",
         "events <- events  decode/bad_json",
     }
-    assert (first["column"], first["letters"], len(first["samples"])) == ("price", 50, 3)
+    assert (first["column"], first["dead_letters"], len(first["samples"])) == ("price", 50, 3)
 
 
 def test_replay_of_a_table_that_does_not_exist_yet_says_what_waits(

@@ -23,6 +23,7 @@ from lakefeed.doctor.services import port, source, spark_master
 from lakefeed.doctor.stores import store
 from lakefeed.formats.json.format import JsonFormat
 from lakefeed.sources.generate.source import GenerateSource
+from support.processes import free_port
 
 
 @pytest.fixture
@@ -163,7 +164,8 @@ def test_port_that_is_taken_fails_unless_a_run_answers_there(listening: int) -> 
         def log_message(self, *_: Any) -> None:
             pass
 
-    with HTTPServer(("127.0.0.1", 0), Alive) as server:
+    # Not a port that the kernel gives to somebody else once it is free again.
+    with HTTPServer(("127.0.0.1", free_port()), Alive) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         answered = port(f"127.0.0.1:{server.server_port}")
         server.shutdown()

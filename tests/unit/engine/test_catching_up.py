@@ -87,6 +87,8 @@ class ThreadedShop:
         self.held = threading.Event()
         """Set while tasks of `slow` tables may run."""
         self.held.set()
+        self.waits = threading.Event()
+        """Set when a task of a `slow` table has come that far."""
         self.slow: set[str] = set()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -100,6 +102,7 @@ class ThreadedShop:
 
     def _run_task(self, plan: FlowPlan, ranges: Any, **more: Any) -> Manifest:
         if self.slow & {table.name for table in plan.tables}:
+            self.waits.set()
             assert self.held.wait(120)
         return run_task(plan, ranges, **more)
 
@@ -251,6 +254,7 @@ def test_source_that_stops_ends_the_tables_that_catch_up_with_it_too(
     shop.start()
     shop.rows = 1050
     shop.has(old=1050, late=0)
+    assert shop.waits.wait(120)
 
     refused.set()
     shop.wait_for(lambda: shop.ears.stops == ["source clicks"])

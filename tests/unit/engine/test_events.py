@@ -18,6 +18,7 @@ from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import MOST_SAMPLES, Manifest
 from lakefeed.engine.batch.outcome import Outcome
 from lakefeed.engine.batch.plan import FlowPlan
+from lakefeed.engine.cores import ONE_CORE
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import (
@@ -98,7 +99,7 @@ def test_a_batch_tells_its_commits_its_dead_letters_and_how_far_each_table_is(tm
 
     letters, events = flowing.ears.of(Committed)
     assert (letters.table, letters.rows) == ("dead letters", 10)
-    assert (events.table, events.source, events.rows, events.letters) == ("events", "clicks", 90, 10)
+    assert (events.table, events.source, events.rows, events.dead_letters) == ("events", "clicks", 90, 10)
     assert (events.files, events.small_files) == (1, 1)
     (told,) = flowing.ears.of(DeadLettersWritten)
     assert (told.table, told.source, dict(told.counts)) == ("events", "clicks", {("decode", "bad_json"): 10})
@@ -193,6 +194,7 @@ def flow_run(ears: Ears, folder: Path, *, after_failure: bool, waiting: int) -> 
         client=client,
         committer=committer,
         plan=plan,
+        cores=lambda: ONE_CORE,
         start={"0": 0},
         until=None,
         limits=limits,

@@ -9,6 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from lakefeed import LakefeedError, Pipeline, TableError
+from lakefeed.engine.cores import Cores
 from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.testing import Sample, run_samples
 
@@ -45,8 +46,8 @@ def test_a_run_writes_sorted_files_with_the_names_that_were_asked_for(tmp_path: 
 @pytest.fixture
 def four_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are cut into four tasks, as on four cores."""
-    monkeypatch.setattr(InlineFlow, "cores", 4)
-    monkeypatch.setattr("lakefeed.sources.dense_offsets._ROWS_WORTH_A_TASK", 100)
+    monkeypatch.setattr(InlineFlow, "cores", lambda flow: Cores(running=4, executors=0, tasks=4))
+    monkeypatch.setattr("lakefeed.sources.dense_offsets.ROWS_A_TASK", 100)
 
 
 def test_rows_of_one_partition_value_meet_in_one_file(tmp_path: Path, four_tasks: None) -> None:

@@ -18,6 +18,7 @@ from lakefeed.engine.batch.committer import Committer
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.engine.batch.manifest import Manifest, TableManifest
 from lakefeed.engine.batch.outcome import Outcome
+from lakefeed.engine.cores import ONE_CORE
 from lakefeed.engine.flow import Flow
 from lakefeed.engine.flow_run import FlowRun
 from lakefeed.engine.run_events import RunEvent, SourceTrouble, unwatched
@@ -95,14 +96,13 @@ def test_batch_that_a_store_did_not_take_does_not_count_as_landed(tmp_path: Path
         marks=client.marks(),
         close=lambda: None,
     )
-    plan: Any = SimpleNamespace(
-        source_name="clicks", cut=lambda start, end: end, positions=list, cores=1, tables=()
-    )
+    plan: Any = SimpleNamespace(source_name="clicks", cut=lambda start, end: end, positions=list, tables=())
     frame: Any = SimpleNamespace(collect=lambda: [(Manifest().to_json(),)])
     run = FlowRun(
         client=client,
         committer=committer,
         plan=plan,
+        cores=lambda: ONE_CORE,
         start={"0": 0},
         until=None,
         limits=BatchLimits(Flush(), hurry=True),

@@ -401,7 +401,7 @@ def test_replayed_letters_that_still_break_the_rule_stay(shop: Shop) -> None:
 
     (report,) = replay(shop.pipeline(), DeadLetterFilter())
 
-    assert [(one.stage, one.code, one.letters) for one in report.again] == [("expect", "paid", 1)]
+    assert [(one.stage, one.code, one.dead_letters) for one in report.again] == [("expect", "paid", 1)]
     assert len(shop.letters()) == 1
 
 

@@ -26,6 +26,7 @@ from lakefeed.handles.widening import widen
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.verify import verify
 from lakefeed.reprocess.replay import replay
+from lakefeed.reprocess.rewind import rewind
 from lakefeed.tables.table import LakeTable, commit_info_of
 from support.analyzing import analyze_by_hand
 from support.forks import run_and_kill
@@ -382,6 +383,91 @@ def test_tables_further_on_get_the_new_type_and_read_nothing_again(
     assert types(tmp_path / "silver") == columns
     assert types(tmp_path / "gold").items() >= columns.items()
     assert types(tmp_path / "bronze")["mpg"] == "double"
+    assert not letters(tmp_path)
+    assert verify(Pipeline.from_file(landing.file)).sound
+
+
+def test_declared_column_further_on_takes_what_fits_of_the_wider_one(tmp_path: Path) -> None:
+    landing = Landing(tmp_path)
+    silver = ", schema: {id: long, mpg: int, day: date}, evolve: ignore"
+    landing.file.write_text(MEDALLION.format(silver=silver))
+    landing.put("1.json", lines({"id": 1, "mpg": 10}))
+    landing.run()
+    landing.put("2.json", lines({"id": 2, "mpg": 12.5}, {"id": 3, "mpg": 13}))
+
+    landing.run()
+
+    assert types(tmp_path / "bronze")["mpg"] == "double"
+    assert types(tmp_path / "silver")["mpg"] == "int32"
+    assert [(row["id"], row["mpg"]) for row in rows(tmp_path / "silver")] == [(1, 10), (3, 13)]
+    (letter,) = letters(tmp_path)
+    assert letter["error"] == "mpg: expected int, got 12.5"
+    assert verify(Pipeline.from_file(landing.file)).sound
+
+
+def test_dead_letter_of_a_typed_row_takes_its_whole_numbers_and_midnights_when_it_is_replayed(
+    tmp_path: Path,
+) -> None:
+    midnight = dt.datetime(2026, 1, 3, tzinfo=dt.UTC)
+    columns = [
+        ("n", pa.float64()),
+        ("d", pa.decimal128(38, 4)),
+        ("day", pa.timestamp("us", "UTC")),
+        ("x", pa.int64()),
+    ]
+    row = {"n": [13.0], "d": [Decimal(2**63 - 1)], "day": [midnight], "x": [300]}
+    write_deltalake(tmp_path / "typed", pa.table(row, pa.schema(columns)))
+    file = tmp_path / "shop.yaml"
+    text = """\
+name: shop
+sources: {typed: {type: delta, path: typed}}
+tables: {rows: {path: rows, from: typed, schema: {n: long, d: long, day: date}, EXPECT, evolve: ignore}}
+"""
+    file.write_text(text.replace("EXPECT", "expect: {small: n < 10}"))
+    run_inline(Pipeline.from_file(file))
+    assert [one["code"] for one in letters(tmp_path)] == ["small"]
+    file.write_text(text.replace("EXPECT, ", ""))
+
+    (done,) = replay(Pipeline.from_file(file), DeadLetterFilter())
+
+    assert done.rows == 1
+    assert rows(tmp_path / "rows", "n") == [{"n": 13, "d": 2**63 - 1, "day": midnight.date()}]
+
+
+@pytest.mark.parametrize(
+    ("silver", "kept"),
+    [
+        ("mode: upsert, keys: [id]", [(1, 10.0), (2, 12.5), (3, 13.0)]),
+        (
+            "mode: history, keys: [id]",
+            [(1, 10.0), *[(2, 11.0)] * 2, *[(2, 12.5)] * 2, *[(3, 13.0)] * 2],
+        ),
+    ],
+)
+def test_rewind_to_before_the_widening_reaches_the_tables_further_on(
+    tmp_path: Path, silver: str, kept: list[tuple[int, float]]
+) -> None:
+    landing = Landing(tmp_path)
+    landing.file.write_text(
+        "name: shop\n"
+        "sources: {drops: {type: files, path: in, settle: 1ms, format: json}}\n"
+        "tables:\n"
+        "  bronze: {path: bronze, from: drops, mode: upsert, keys: [id], sequence_by: id}\n"
+        f"  silver: {{path: silver, from: bronze, {silver}}}\n"
+    )
+    landing.put("1.json", lines({"id": 1, "mpg": 10}, {"id": 2, "mpg": 11}))
+    landing.run()
+    version = DeltaTable(tmp_path / "bronze").version()
+    landing.put("2.json", lines({"id": 2, "mpg": 12.5}, {"id": 3, "mpg": 13}))
+    landing.run()
+    assert types(tmp_path / "silver")["mpg"] == types(tmp_path / "bronze")["mpg"] == "double"
+    pipeline = Pipeline.from_file(landing.file)
+    rewind(pipeline, "bronze", to_version=version)
+
+    landing.run()
+
+    assert types(tmp_path / "silver")["mpg"] == "double"
+    assert sorted((row["id"], row["mpg"]) for row in rows(tmp_path / "silver")) == kept
     assert not letters(tmp_path)
     assert verify(Pipeline.from_file(landing.file)).sound
 

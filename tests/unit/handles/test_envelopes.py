@@ -100,7 +100,7 @@ def test_a_change_without_a_value_is_stale_once_its_row_came_whole(tmp_path: Pat
 
     late = replay(pipeline, DeadLetterFilter())
 
-    assert [(one.code, one.letters) for one in early[0].again] == [("unknown_value", 1)]
+    assert [(one.code, one.dead_letters) for one in early[0].again] == [("unknown_value", 1)]
     assert late[0].again == [] and late[0].rows == 1
     rows = DeltaTable(tmp_path / "lake" / "orders").to_pyarrow_table().to_pylist()
     assert [(row["id"], row["name"], row["big"]) for row in rows] == [(1, "b", "one")]

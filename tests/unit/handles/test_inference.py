@@ -55,6 +55,19 @@ def test_a_few_odd_values_become_dead_letters_and_the_others_rows(tmp_path: Path
     assert len(landed.dead_letters("orders")) == 40
 
 
+def test_objects_that_are_empty_arrays_now_and_then_make_a_struct_and_no_dead_letters(tmp_path: Path) -> None:
+    events: list[Any] = [{"id": n, "meta": {"tag": f"t{n}"} if n % 2 else []} for n in range(100)]
+    events += [{"id": 100, "meta": ["x"]}]
+
+    landed = land(tmp_path, events)
+
+    assert types(landed) == {"id": "long", "meta": "struct<tag: string>"}
+    rows = {row["id"]: row["meta"] for row in landed.rows("orders")}
+    assert rows == {n: {"tag": f"t{n}" if n % 2 else None} for n in range(100)}
+    (letter,) = landed.dead_letters("orders")
+    assert letter["error"] == 'meta: expected struct<tag: string>, got ["x"]'
+
+
 def test_a_column_of_mixed_types_takes_every_value_and_remembers_so(tmp_path: Path) -> None:
     values = [1, "n/a", 2.5, True, {"a": [1]}, None, [1, "x"]]
     events = [{"id": n, "v": value, "o": {"w": value}, "l": [value]} for n, value in enumerate(values)]

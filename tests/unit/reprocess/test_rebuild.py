@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
 import signal
 from collections import Counter
 from pathlib import Path
@@ -19,6 +21,7 @@ from lakefeed.errors import DataLoss, Fenced, TableError, UsageError
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
+from lakefeed.reprocess.files import retry_or_forget
 from lakefeed.reprocess.rebuild import RebuildReport, rebuild
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
@@ -26,6 +29,7 @@ from lakefeed.tables.data_files import data_files, read_rows
 from support.command_line import Lakefeed
 from support.delta_tables import clean_log, open_any
 from support.forks import ended, start
+from support.landing import Landing
 from support.ledger import assert_each_once, dead_letters, table_ids
 
 FILE = """\
@@ -271,24 +275,71 @@ def test_a_start_that_leaves_rows_out_is_refused(shop: Shop) -> None:
             rebuild(Pipeline.from_file(shop.file), "silver", run_inline)
 
 
-def test_files_that_were_replaced_are_refused(tmp_path: Path) -> None:
+CORRECTED = """\
+name: shop
+sources: {events: {type: files, path: in, format: json, settle: 0s, max_files: 1, on_change: reload}}
+tables: {silver: {path: silver, from: events, metadata: {_topic: _file}, where: a > LIMIT}}
+"""
+
+
+def corrected(tmp_path: Path, by: str = "run") -> Path:
+    """A pipeline whose file `a` was read, corrected and read again."""
     (tmp_path / "in").mkdir()
-    text = (
-        "name: shop\nsources: {events: {type: files, path: in, format: json, settle: 0s, "
-        "on_change: reload}}\n"
-        "tables: {silver: {path: silver, from: events, metadata: true, where: a > LIMIT}}\n"
-    )
     file = tmp_path / "shop.yaml"
+    file.write_text(CORRECTED.replace("LIMIT", "3"))
     for name, value in (("a", 5), ("b", 6), ("a", 77)):
         (tmp_path / "in" / f"{name}.json").write_text(f'{{"a": {value}}}\n{{"a": 1}}\n')
-        file.write_text(text.replace("LIMIT", "3"))
+        if value == 77 and by == "retry":
+            retry_or_forget(Pipeline.from_file(file), None, ["a.json"], forget=False, who="me")
         run_inline(Pipeline.from_file(file))
-    file.write_text(text.replace("LIMIT", "0"))
+    file.write_text(CORRECTED.replace("LIMIT", "0"))
+    return file
 
-    with pytest.raises(DataLoss, match="files that it has read were replaced since"):
+
+def test_a_table_is_rebuilt_from_corrected_files_as_they_are_now(tmp_path: Path) -> None:
+    file = corrected(tmp_path)
+
+    rebuild(Pipeline.from_file(file), "silver", run_inline)
+
+    assert sorted(table_ids(tmp_path / "silver", "a")) == [1, 1, 6, 77]
+    assert verify(Pipeline.from_file(file), deep=True).sound
+
+
+@pytest.mark.parametrize("on_change", ["fail", "ignore"])
+def test_file_that_has_changed_since_it_was_read_leaves_the_rows_of_a_rebuild(
+    tmp_path: Path, on_change: str
+) -> None:
+    landing = Landing(tmp_path, f"format: json, on_change: {on_change}", "schema: {id: long}")
+    landing.put("a.json", '{"id": 1}\n', 1000)
+    landing.put("b.json", '{"id": 2}\n{"id": 3}\n{"id": 4}\n', 1500)
+    landing.run()
+    landing.put("a.json", '{"id": 10}\n', 2000)
+
+    with pytest.raises(SourceError):
+        rebuild(Pipeline.from_file(landing.file), "rows", run_inline)
+
+    assert landing.rows("id") == [1, 2, 3, 4]
+
+
+def test_files_whose_former_rows_are_in_the_table_are_refused(tmp_path: Path) -> None:
+    file = corrected(tmp_path, by="retry")
+
+    with pytest.raises(DataLoss, match="1 file that it has read is another by now"):
         rebuild(Pipeline.from_file(file), "silver", run_inline)
 
-    assert sorted(table_ids(tmp_path / "silver", "a")) == [6, 77]
+    assert sorted(table_ids(tmp_path / "silver", "a")) == [5, 6, 77]
+
+
+def test_corrected_file_that_cannot_be_read_replaces_nothing_of_a_rebuild(tmp_path: Path) -> None:
+    file = corrected(tmp_path)
+    (tmp_path / "in" / "a.json").write_bytes(gzip.compress(b'{"a": 78}\n')[:-9])
+    before = table_ids(tmp_path / "silver", "a")
+
+    for _ in range(2):
+        with pytest.raises((DataLoss, TableError)):
+            rebuild(Pipeline.from_file(file), "silver", run_inline)
+
+    assert sorted(table_ids(tmp_path / "silver", "a")) == sorted(before)
 
 
 def test_files_that_are_gone_are_refused(tmp_path: Path) -> None:
@@ -437,9 +488,8 @@ def test_what_is_said_of_a_table_that_cannot_be_rebuilt_makes_it_anew(
 
     run_inline(pipeline(table, 150))
     code, _, refused = lakefeed("rebuild", pipeline(table, 300).folder / "shop.yaml", "--table", "silver")
-    tables = [one.parent for one in tmp_path.glob("silver*/**/_delta_log")]
-    for path in tables if "table drop" in refused else ():
-        assert lakefeed("table", "drop", path, "--yes")[0] == 0
+    for arguments in re.findall(r"lakefeed (table drop /\S+ --yes)", refused):
+        assert lakefeed(*arguments.split())[0] == 0
     run_inline(pipeline(then, 300))
 
     assert code == 2 and f"table silver cannot be rebuilt: {why}" in refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import shlex
 import shutil
@@ -14,15 +15,16 @@ from deltalake import DeltaTable
 
 from lakefeed import Pipeline
 from lakefeed.dead_letters.find import DeadLetterFilter
-from lakefeed.errors import LakefeedError, TableError, UsageError
+from lakefeed.engine.inline import run_inline
+from lakefeed.errors import LakefeedError, RowsNotReplaced, TableError, UsageError
 from lakefeed.reports.plan.plan import plan_run
 from lakefeed.reports.status import status
 from lakefeed.reports.verify import verify
-from lakefeed.reprocess.files import reload, retry_or_forget
+from lakefeed.reprocess.files import ReloadPlan, reload, retry_or_forget
 from lakefeed.reprocess.replay import replay
 from lakefeed.reprocess.rewind import rewind
 from lakefeed.tables.detail.detail import history
-from support.command_line import in_process
+from support.command_line import Lakefeed, in_process
 from support.delta_tables import open_any
 from support.forks import run_until_killed
 from support.landing import Landing
@@ -40,13 +42,28 @@ def lines(**values: object) -> str:
     return "".join(json.dumps({"id": value, "v": name}) + "\n" for name, value in values.items())
 
 
+@pytest.fixture
+def lakefeed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Lakefeed:
+    """The command line, whose `rebuild` runs without Spark."""
+    module = importlib.import_module("lakefeed.commands.rebuild")
+    monkeypatch.setattr(module, "run_pipeline", lambda pipeline, **_: run_inline(pipeline))
+    return in_process(capsys, monkeypatch)
+
+
+def type_in(lakefeed: Lakefeed, *commands: str) -> None:
+    """What a message says, word for word."""
+    for command in " && ".join(commands).split(" && "):
+        name, *arguments = shlex.split(command)
+        assert (name, lakefeed(*arguments)[::2]) == ("lakefeed", (0, ""))
+
+
 def now(landing: Landing) -> list[str]:
     rows = pa.RecordBatchReader.from_stream(DeltaTable(landing.folder / "rows").scan()).read_all()
     return sorted(f"{row['v']}{row['id']}" for row in rows.to_pylist())
 
 
-def ask(landing: Landing, *names: str) -> None:
-    reload(Pipeline.from_file(landing.file), None, names, who="me")
+def ask(landing: Landing, *names: str) -> list[ReloadPlan]:
+    return reload(Pipeline.from_file(landing.file), None, names, who="me")
 
 
 def counts(landing: Landing) -> list[int]:
@@ -192,24 +209,28 @@ def test_table_without_the_column_replaces_what_a_commit_of_the_file_alone_has_a
     assert_proved(landing)
 
 
-def test_table_whose_commit_has_rows_of_other_files_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_table_whose_commit_has_rows_of_other_files_stops_until_it_is_made_anew(tmp_path: Path) -> None:
     landing = Landing(tmp_path, table=PLAIN)
     landing.put("a.json", lines(a=1), 1000)
     landing.put("b.json", lines(wrong=2), 2000)
     landing.run()
     landing.put("b.json", lines(right=2), 3000)
 
-    with pytest.raises(TableError) as told:
-        ask(landing, "b.json")
+    (plan,) = ask(landing, "b.json")
+    with pytest.raises(RowsNotReplaced) as stopped:
+        landing.run()
 
-    assert str(told.value) == (
+    (one,) = plan.anew
+    assert (one.table, one.why) == (
+        "rows",
         f"table rows: nothing tells which of its rows are of {landing.into}/b.json, so they cannot be "
-        "replaced.\n"
-        "Add `metadata: {_topic: _file}` to the table. Make the table anew; a run reads all files as they "
-        f"are now: lakefeed table drop {tmp_path}/rows --yes && lakefeed files reload {landing.file} "
-        f"{landing.into}/b.json --yes"
+        "replaced: no column has the path for all of them (`metadata: {_topic: _file}`)",
     )
-    assert len(landing.states()) == 2
+    assert plan.commands == [f"lakefeed rebuild {landing.file} --table rows --yes"]
+    assert str(stopped.value) == (
+        f"{one.why}.\nStop the pipeline, and make it anew from the files of now: {plan.commands[0]}"
+    )
+    assert now(landing) == ["a1", "wrong2"]
 
 
 @pytest.mark.parametrize("table", [NAMED, PLAIN])
@@ -222,11 +243,10 @@ def test_rows_of_replayed_dead_letters_go_with_their_file(tmp_path: Path, table:
     replay(Pipeline.from_file(landing.file), DeadLetterFilter(), who="me")
     landing.put("b.json", lines(right=3), 3000)
 
+    (plan,) = ask(landing, "b.json")
     if table == PLAIN:
-        with pytest.raises(TableError, match="nothing tells which of its rows"):
-            ask(landing, "b.json")
+        assert ["nothing tells which of its rows" in one.why for one in plan.anew] == [True]
         return
-    ask(landing, "b.json")
     landing.run()
 
     assert now(landing) == ["a1", "right3"]
@@ -278,7 +298,7 @@ def test_corrected_changes_are_applied_by_their_sequence(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("correction", [{}, {"wrong": (2, 9)}])
 def test_change_that_is_taken_back_stops_the_upsert_table_with_what_to_do(
-    tmp_path: Path, correction: dict[str, tuple[int, int]]
+    tmp_path: Path, correction: dict[str, tuple[int, int]], lakefeed: Lakefeed
 ) -> None:
     """What an earlier file said of the row is in no table any more: only all files tell."""
     landing = Landing(tmp_path, table=UPSERT)
@@ -288,12 +308,10 @@ def test_change_that_is_taken_back_stops_the_upsert_table_with_what_to_do(
     landing.put("a.json", changes(a=(1, 10), **correction), 3000)
     ask(landing, "a.json")
 
-    with pytest.raises(
-        LakefeedError, match=r"the row id=2 is of it.*\nMake the table anew.* table drop .*/rows"
-    ):
+    with pytest.raises(LakefeedError, match=r"the row id=2 is of it") as told:
         landing.run()
     stopped = now(landing)
-    shutil.rmtree(tmp_path / "rows")
+    type_in(lakefeed, str(told.value).partition("of now: ")[2])
     landing.run()
 
     assert stopped == ["a1", "wrong2"]
@@ -314,31 +332,104 @@ def test_change_that_is_taken_back_stops_the_upsert_table_with_what_to_do(
         (UPSERT.replace("upsert", "history"), "with `mode: history`, rows of other files depend on them"),
         (f"{NAMED}, mode: deduplicate, keys: id", "with `mode: deduplicate`, rows of other files depend"),
         (f"{NAMED}, mode: overwrite", "with `mode: overwrite`, rows of other files depend on them"),
-        (f"{NAMED}, properties: {{delta.appendOnly: 'true'}}", "the table has delta.appendOnly=true"),
     ],
 )
-def test_tables_whose_rows_nothing_can_replace_are_refused_before_anything_is_noted(
-    tmp_path: Path, table: str, problem: str
+def test_tables_whose_rows_nothing_can_replace_are_made_anew(
+    tmp_path: Path, table: str, problem: str, lakefeed: Lakefeed
 ) -> None:
-    landing = Landing(tmp_path, table=table)
-    landing.put("a.json", changes(a=(1, 10)), 1000)
+    landing = Landing(tmp_path, "format: json, max_files: 1", table)
+    for at, name in enumerate("abc"):
+        landing.put(f"{name}.json", changes(**{name: (at + 1, 10)}), 1000 + at)
+    landing.run()
+    landing.put("b.json", changes(right=(2, 10)), 3000)
+
+    (plan,) = ask(landing, "b.json")
+    for command in plan.commands:
+        type_in(lakefeed, command)
     landing.run()
 
-    with pytest.raises(TableError, match=problem):
+    assert [problem in one.why for one in plan.anew] == [True]
+    assert now(landing) == ["a1", "c3", "right2"]
+    assert_proved(landing)
+
+
+def test_table_whose_rows_must_stay_is_refused_before_anything_is_noted(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, table=f"{NAMED}, properties: {{delta.appendOnly: 'true'}}")
+    landing.put("a.json", lines(a=1), 1000)
+    landing.run()
+
+    with pytest.raises(TableError, match=r"the table has delta\.appendOnly=true"):
         ask(landing, "a.json")
 
     assert landing.states() == {"1 a.json": "read"}
 
 
-def test_table_whose_appends_another_one_reads_is_refused(tmp_path: Path) -> None:
-    landing = Landing(tmp_path, table=NAMED)
-    text = landing.file.read_text()
-    landing.file.write_text(text.replace("}}\nflush", "}, silver: {path: silver, from: rows}}\nflush"))
+def test_table_whose_source_has_lost_a_file_is_refused_before_anything_is_noted(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, table=f"{NAMED}, mode: deduplicate, keys: id")
     landing.put("a.json", lines(a=1), 1000)
+    gone = landing.put("b.json", lines(b=2), 2000)
+    landing.run()
+    gone.unlink()
+    landing.put("a.json", lines(right=1), 3000)
+
+    with pytest.raises(RowsNotReplaced, match=r"Nor can it be made anew: .* 1 file that it has read is gone"):
+        ask(landing, "a.json")
+
+    assert list(landing.states().values()) == ["read", "read"]
+
+
+def test_tables_of_a_source_and_those_that_they_feed_are_made_anew_by_the_commands_in_their_order(
+    tmp_path: Path, lakefeed: Lakefeed
+) -> None:
+    """One replaces the rows, one feeds others, one is a history, one has a route, one follows changes."""
+    landing = Landing(tmp_path, "format: json, max_files: 1", NAMED)
+    at = "schema: {id: long, v: string, at: long}"
+    landing.file.write_text(
+        f"""\
+name: shop
+sources:
+  drops: {{type: files, path: in, settle: 1ms, format: json, max_files: 1}}
+  feed: {{type: delta, path: hist, change_feed: true}}
+tables:
+  gold: {{path: gold, from: silver, {PLAIN}}}
+  silver: {{path: silver, from: bronze, {PLAIN}}}
+  hist: {{path: hist, from: drops, {at}, mode: history, keys: id, sequence_by: at,
+         properties: {{delta.enableChangeDataFeed: 'true'}}}}
+  copy: {{path: copy, from: feed, mode: upsert, keys: [id, at], {at}}}
+  bronze: {{path: bronze, from: drops, {NAMED}}}
+  rows: {{path: rows, from: drops, {NAMED}}}
+  by_name: {{route: 'lake/{{v}}', from: drops, {PLAIN}, mode: deduplicate, keys: id}}
+flush: {{rows: 1000}}
+"""
+    )
+    for number, name in enumerate("abc"):
+        landing.put(f"{name}.json", changes(**{name: (number + 1, 10)}), 1000 + number)
+    landing.run()
+    landing.put("b.json", changes(a=(2, 10)), 3000)
+
+    code, said, _ = lakefeed("files", "reload", landing.file, "b.json", "--yes")
+    commands = [line.strip() for line in said.splitlines() if line.startswith("    lakefeed ")]
+    for command in commands:
+        type_in(lakefeed, command)
     landing.run()
 
-    with pytest.raises(TableError, match="table silver reads what is appended to rows, and would stop"):
-        ask(landing, "a.json")
+    rebuilt = [f"lakefeed rebuild {landing.file} --table {name} --yes" for name in ("hist", "bronze")]
+    fed = [f"lakefeed rebuild {landing.file} --table {name} --yes" for name in ("silver", "gold")]
+    dropped = [f"lakefeed table drop {tmp_path}/lake/{name} --yes" for name in "abc"]
+    assert (code, sorted(commands)) == (0, sorted([*rebuilt, *fed, *dropped]))
+    assert [commands.index(one) for one in (rebuilt[1], *fed)] == sorted(
+        commands.index(one) for one in (rebuilt[1], *fed)
+    )
+    for name in ("rows", "bronze", "silver", "gold", "hist", "copy"):
+        found = DeltaTable(tmp_path / name).to_pyarrow_table()
+        assert sorted(zip(found["id"].to_pylist(), found["v"].to_pylist(), strict=True)) == [
+            (1, "a"),
+            (2, "a"),
+            (3, "c"),
+        ], name
+    routed = {v: DeltaTable(tmp_path / "lake" / v).to_pyarrow_table()["id"].to_pylist() for v in "ac"}
+    assert {v: sorted(ids) for v, ids in routed.items()} == {"a": [1, 2], "c": [3]}
+    assert_proved(landing)
 
 
 def test_source_that_takes_its_files_away_is_not_told_to_read_all_of_them(tmp_path: Path) -> None:
@@ -465,7 +556,9 @@ def test_ledger_of_an_older_release_gets_the_column(landing: Landing) -> None:
     assert_proved(landing)
 
 
-def test_rows_from_before_a_move_are_not_taken_for_those_of_another_file(landing: Landing) -> None:
+def test_rows_from_before_a_move_are_not_taken_for_those_of_another_file(
+    landing: Landing, lakefeed: Lakefeed
+) -> None:
     moved = landing.folder / "moved"
     landing.into.rename(moved)
     landing.into = moved
@@ -473,10 +566,13 @@ def test_rows_from_before_a_move_are_not_taken_for_those_of_another_file(landing
     landing.run()
     landing.put("b.json", lines(right=3), 4000)
 
-    with pytest.raises(TableError, match=r"no row is of .*/moved/b\.json, but rows of .*/in/b\.json may be"):
-        ask(landing, "b.json")
+    (plan,) = ask(landing, "b.json")
 
-    assert list(landing.states().values()) == ["read"] * 3
+    assert f"no row is of {moved}/b.json, but rows of {landing.folder}/in/b.json may" in plan.anew[0].why
+    type_in(lakefeed, *plan.commands)
+    landing.run()
+    assert now(landing) == ["a1", "b2", "c5", "right3"]
+    assert_proved(landing)
 
 
 def test_run_that_is_on_replaces_the_rows(landing: Landing) -> None:
@@ -507,9 +603,8 @@ def test_plan_and_status_count_a_file_that_waits_to_be_reloaded(landing: Landing
 
 
 def test_table_that_cannot_replace_rows_stops_alone_and_its_remedy_works(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, lakefeed: Lakefeed
 ) -> None:
-    lakefeed = in_process(capsys, monkeypatch)
     both = f"{NAMED}}}, plain: {{path: plain, from: drops, {{}}"
     landing = Landing(tmp_path, "format: json, on_change: reload", both.replace("{}", PLAIN))
     landing.put("a.json", lines(a=1), 1000)
@@ -523,13 +618,13 @@ def test_table_that_cannot_replace_rows_stops_alone_and_its_remedy_works(
     ) as told:
         landing.run()
     stopped = now(landing), sorted(DeltaTable(plain).to_pyarrow_table()["v"].to_pylist())
-    command = str(told.value).partition("now: ")[2]
+    command = str(told.value).partition("of now: ")[2]
     landing.set("format: json, on_change: reload", both.replace("{}", NAMED))
-    dropped = lakefeed(*shlex.split(command)[1:])[0]
+    type_in(lakefeed, command)
     landing.run()
 
     assert stopped == (["a1", "right2"], ["a", "wrong"])
-    assert (command, dropped) == (f"lakefeed table drop {plain} --yes", 0)
+    assert command == f"lakefeed rebuild {landing.file} --table plain --yes"
     assert sorted(DeltaTable(plain).to_pyarrow_table()["v"].to_pylist()) == ["a", "right"]
     assert_proved(landing)
 
@@ -570,11 +665,10 @@ def test_rows_are_told_apart_behind_deletion_vectors_and_compactions(
     mark_everywhere(tmp_path / "rows", [0])
     landing.put("b.json", lines(right=5), 3000)
 
+    (plan,) = ask(landing, "b.json")
     if table == PLAIN:
-        with pytest.raises(TableError, match="nothing tells which of its rows are of"):
-            ask(landing, "b.json")
+        assert ["nothing tells which of its rows are of" in one.why for one in plan.anew] == [True]
         return
-    ask(landing, "b.json")
     landing.run()
     by_vector = now(landing)
     assert lakefeed("table", "optimize", tmp_path / "rows", "--yes")[0] == 0
@@ -713,30 +807,94 @@ def test_retry_of_a_file_whose_reload_waits_leaves_the_reload(landing: Landing, 
 @pytest.mark.parametrize("on_change", ["fail", "reload"])
 @pytest.mark.parametrize("mode", ["history, keys: id, sequence_by: at", "deduplicate, keys: id"])
 def test_table_whose_mode_cannot_replace_rows_is_made_anew_by_the_command_that_is_named(
-    tmp_path: Path,
-    on_change: str,
-    mode: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, on_change: str, mode: str, lakefeed: Lakefeed
 ) -> None:
     """A later file repeats the wrong value, which is in no row of its own then."""
-    lakefeed = in_process(capsys, monkeypatch)
     table = f"schema: {{id: long, v: string, at: long}}, mode: {mode}"
-    landing = Landing(tmp_path, f"format: json, on_change: {on_change}", table)
+    landing = Landing(tmp_path, f"format: json, max_files: 1, on_change: {on_change}", table)
     landing.put("a.json", changes(wrong=(1, 10)), 1000)
     landing.put("b.json", changes(wrong=(1, 20), b=(2, 20)), 2000)
     landing.run()
     landing.put("a.json", changes(right=(1, 10)), 3000)
 
-    with pytest.raises(TableError, match="rows of other files depend on them") as told:
+    if on_change == "fail":
         ask(landing, "a.json")
-    commands = str(told.value).partition("now: ")[2].split(" && ")
-    codes = [lakefeed(*shlex.split(command)[1:])[0] for command in commands]
+    with pytest.raises(RowsNotReplaced, match="rows of other files depend on them") as told:
+        landing.run()
+    type_in(lakefeed, str(told.value).partition("of now: ")[2])
     landing.run()
 
-    assert codes == ([0] if on_change == "reload" else [0, 0])
     rows = DeltaTable(landing.folder / "rows").to_pyarrow_table().to_pylist()
     # The corrected file is read last, and `deduplicate` keeps the row of a key that is read first.
     own = [("right", 10)] if "history" in mode else []
     assert sorted((row["v"], row["at"]) for row in rows) == [("b", 20), *own, ("wrong", 20)]
+    assert_proved(landing)
+
+
+BEGINS = [
+    "mode: history, keys: id, sequence_by: at",
+    "mode: deduplicate, keys: id",
+    "mode: upsert, keys: id",
+    "expect: {known: id > 0}",
+]
+
+
+def three_files(tmp_path: Path, options: str, table: str) -> Landing:
+    """Three files, each a batch of its own, with a dead letter each."""
+    landing = Landing(tmp_path, f"format: json, max_files: 1, {options}", table)
+    landing.run()
+    for at, name in enumerate("abc"):
+        landing.put(f"{name}.json", changes(**{name: (at + 1, 10)}) + "refused\n", 1000 + at)
+    landing.run()
+    return landing
+
+
+@pytest.mark.parametrize("table", BEGINS)
+def test_table_that_is_made_anew_after_a_correction_takes_it_as_any_file(tmp_path: Path, table: str) -> None:
+    """It has read nothing of the former content, however many batches lie between the two."""
+    landing = three_files(
+        tmp_path, "on_change: reload", f"schema: {{id: long, v: string, at: long}}, {table}"
+    )
+    shutil.rmtree(tmp_path / "rows")
+    landing.put("a.json", changes(right=(1, 10)) + "refused as well\n", 3000)
+
+    landing.run()
+
+    assert now(landing) == ["b2", "c3", "right1"]
+    assert sorted(one["payload"] for one in landing.letters()) == [b"refused", b"refused", b"refused as well"]
+    assert_proved(landing)
+
+
+@pytest.mark.parametrize("table", BEGINS)
+def test_table_that_began_behind_a_file_takes_its_correction_as_any_file(tmp_path: Path, table: str) -> None:
+    landing = three_files(tmp_path, "start: new", NAMED)
+    own = f"late: {{path: late, from: drops, schema: {{id: long, v: string, at: long}}, {table}}}"
+    text = landing.file.read_text()
+    landing.file.write_text(text.replace("}}\nflush", f"}}, {own}}}\nflush"))
+    landing.run()
+    landing.put("d.json", changes(d=(4, 10)), 2500)
+    landing.run()
+    landing.put("a.json", changes(right=(1, 10)), 3000)
+    ask(landing, "a.json")
+
+    landing.run()
+
+    late = DeltaTable(tmp_path / "late").to_pyarrow_table()
+    assert sorted(late["v"].to_pylist()) == ["d", "right"]
+    assert_proved(landing)
+
+
+def test_tables_of_a_route_that_came_later_have_no_rows_of_earlier_files(tmp_path: Path) -> None:
+    landing = Landing(tmp_path, "format: json, max_files: 1", f"{PLAIN}, route: 'lake/{{v}}'")
+    landing.file.write_text(landing.file.read_text().replace("path: rows, ", ""))
+    landing.put("a.json", lines(x=1), 1000)
+    landing.put("b.json", lines(y=2), 2000)
+    landing.run()
+    landing.put("a.json", lines(x=3), 3000)
+    ask(landing, "a.json")
+
+    landing.run()
+
+    found = [DeltaTable(tmp_path / "lake" / v).to_pyarrow_table()["id"].to_pylist() for v in "xy"]
+    assert found == [[3], [2]]
     assert_proved(landing)

@@ -59,7 +59,7 @@ def test_letters_that_fit_by_now_become_rows_and_the_others_stay_with_the_reason
     assert before == 100
     assert (report.rows, report.waiting, report.stranded) == (90, 0, 0)
     (again,) = report.again
-    assert (again.stage, again.code, again.letters) == ("decode", "bad_json", 10)
+    assert (again.stage, again.code, again.dead_letters) == ("decode", "bad_json", 10)
     assert "unterminated string" in again.example
     assert len(dead_letters(shop.letters)) == 10
     shop.assert_ledger(100)
@@ -88,7 +88,7 @@ def test_second_replay_changes_nothing(shop: ReplayedShop) -> None:
 
     (report,) = replay(shop.pipeline, ALL)
 
-    assert (report.rows, sum(one.letters for one in report.again)) == (0, 10)
+    assert (report.rows, sum(one.dead_letters for one in report.again)) == (0, 10)
     assert [DeltaTable(path).version() for path in (shop.table, shop.letters)] == versions
 
 
@@ -299,7 +299,7 @@ def test_letters_whose_events_are_still_ahead_wait_for_the_next_run(shop: Replay
     shop.drain()
 
     assert (report.rows, report.waiting) == (0, 10)
-    assert (kept.letters, kept.waiting) == (0, 10)
+    assert (kept.dead_letters, kept.waiting) == (0, 10)
     shop.assert_ledger(100)
 
 
@@ -320,10 +320,10 @@ def test_discard_deletes_what_is_meant_and_keeps_who_and_why(shop: ReplayedShop)
     untouched = len(dead_letters(shop.letters))
     found = discard(shop.pipeline, wanted, who="me@here", reason="it's noise")
 
-    assert (shown.letters, shown.version, untouched) == (10, None, 100)
-    assert (found.letters, found.waiting) == (10, 0)
+    assert (shown.dead_letters, shown.version, untouched) == (10, None, 100)
+    assert (found.dead_letters, found.waiting) == (10, 0)
     commit_info = shop.accounts(shop.letters)[-1]
-    assert (commit_info["kind"], commit_info["letters"]) == ("discard", 10)
+    assert (commit_info["kind"], commit_info["dead_letters"]) == ("discard", 10)
     assert (commit_info["who"], commit_info["reason"]) == ("me@here", "it's noise")
     assert {one["stage"] for one in dead_letters(shop.letters)} == {"schema"}
     assert verify(shop.pipeline, deep=True).sound
@@ -335,7 +335,7 @@ def test_letters_are_counted_by_kind_and_shown_newest_first(shop: ReplayedShop) 
     kinds = summaries(Tables(shop.pipeline), ALL)
     shown = newest_dead_letters(Tables(shop.pipeline), DeadLetterFilter(stage="decode"), 3)
 
-    assert [(one.table, one.source, one.stage, one.letters) for one in kinds] == [
+    assert [(one.table, one.source, one.stage, one.dead_letters) for one in kinds] == [
         ("events", "clicks", "schema", 90),
         ("events", "clicks", "decode", 10),
     ]
@@ -347,7 +347,7 @@ def test_pipeline_without_dead_letters_has_nothing_to_replay_or_discard(shop: Re
     shop.write()
 
     assert replay(shop.pipeline, ALL) == []
-    assert discard(shop.pipeline, ALL, who="me", reason="none").letters == 0
+    assert discard(shop.pipeline, ALL, who="me", reason="none").dead_letters == 0
     assert summaries(Tables(shop.pipeline), ALL) == []
 
 
@@ -357,7 +357,7 @@ def test_account_of_a_replay_lists_its_letters(shop: ReplayedShop) -> None:
     replay(shop.pipeline, ALL)
 
     (commit_info,) = [one for one in shop.accounts(shop.table) if one.get("kind") == "replay"]
-    listed = {(group[2], offset) for group in commit_info["letters"] for offset in group[4]}
+    listed = {(group[2], offset) for group in commit_info["dead_letters"] for offset in group[4]}
     assert commit_info["rows"] == 9
     assert len(listed) == 9
     assert (1, 4) not in listed

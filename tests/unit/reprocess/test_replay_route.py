@@ -85,7 +85,7 @@ def test_letters_become_rows_of_tables_that_are_made_for_them(shop: RoutedShop) 
 
     assert {*KINDS} <= shop.tables()
     assert (report.table, report.rows, len(shop.letters)) == ("events", before - 10, 10)
-    assert [(one.code, one.letters) for one in report.again] == [("bad_json", 10)]
+    assert [(one.code, one.dead_letters) for one in report.again] == [("bad_json", 10)]
     shop.assert_ledger(100)
     assert verify(shop.pipeline, deep=True).sound
 
@@ -151,7 +151,7 @@ def test_a_rewind_of_one_table_returns_its_letters(shop: RoutedShop) -> None:
 
     done = rewind(shop.pipeline, f"events/{new}", to_version=0)
 
-    assert (done.letters_returned, len(shop.letters)) == (rows, 10 + rows)
+    assert (done.dead_letters_returned, len(shop.letters)) == (rows, 10 + rows)
     replay(shop.pipeline, ALL)
     shop.assert_ledger(100)
 

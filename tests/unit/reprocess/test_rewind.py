@@ -65,7 +65,7 @@ def test_rewound_table_is_read_again_and_every_event_is_there_once(shop: Rewound
     }
     assert sound
     assert 0 < len(ids) < 980
-    assert 0 < report.letters_kept < letters == 20
+    assert 0 < report.dead_letters_kept < letters == 20
     shop.assert_ledger(1000)
 
 
@@ -95,10 +95,10 @@ def test_dry_run_shows_the_same_and_changes_nothing(shop: RewoundShop) -> None:
 
     assert unchanged == version
     assert shown.version is None
-    assert (shown.rows_then, shown.partitions, shown.letters_kept) == (
+    assert (shown.rows_then, shown.partitions, shown.dead_letters_kept) == (
         done.rows_then,
         done.partitions,
-        done.letters_kept,
+        done.dead_letters_kept,
     )
 
 
@@ -257,6 +257,6 @@ def test_letters_that_were_replayed_since_become_letters_again_unless_their_even
     shop.fill()
     replay(shop.pipeline, DeadLetterFilter())
 
-    assert report.letters_returned == 200
+    assert report.dead_letters_returned == 200
     assert set(range(200)) <= set(rewound)
     shop.assert_ledger(1000)

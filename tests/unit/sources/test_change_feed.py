@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakefeed import Pipeline, PipelineFileError, SourceError
 from lakefeed.dead_letters.find import DeadLetterFilter
+from lakefeed.engine.cores import Cores
 from lakefeed.engine.inline import InlineFlow, run_inline
 from lakefeed.events import OffsetRange, Split
 from lakefeed.reports.status import status
@@ -331,8 +332,8 @@ def test_a_rewind_of_silver_is_a_change_that_gold_follows(chain: Pipeline, tmp_p
 def test_large_versions_are_read_by_several_tasks_and_followed_as_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: bool
 ) -> None:
-    monkeypatch.setattr("lakefeed.sources.dense_offsets._ROWS_WORTH_A_TASK", 10)
-    monkeypatch.setattr(InlineFlow, "cores", 3)
+    monkeypatch.setattr("lakefeed.sources.dense_offsets.ROWS_A_TASK", 10)
+    monkeypatch.setattr(InlineFlow, "cores", lambda flow: Cores(running=3, executors=0, tasks=3))
     orders = tmp_path / "orders"
     names = [f"n{number}" for number in range(100)]
     write_deltalake(orders, pa.table({"id": range(100), "name": names}), configuration=FEED)

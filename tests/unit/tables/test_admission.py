@@ -66,28 +66,20 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     **{
         name: (protocol(3, 7, readers=(name,)), metadata(), f"uses {name}, which") for name in READER_FEATURES
     },
-    "mapping of old": (
+    "a mode of mapping of tomorrow": (
         protocol(2, 5),
-        {
-            "metaData": {
-                **metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "1"})["metaData"],
-                "schemaString": json.dumps(
-                    {
-                        "type": "struct",
-                        "fields": [
-                            {
-                                **ID,
-                                "metadata": {
-                                    "delta.columnMapping.id": 1,
-                                    "delta.columnMapping.physicalName": "c-1",
-                                },
-                            }
-                        ],
-                    }
-                ),
-            }
-        },
-        "delta.columnMapping.mode is 'name'",
+        metadata(**{"columnMapping.mode": "both"}),
+        "both",
+    ),
+    "mapping without a protocol for it": (
+        OLD,
+        metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "0"}),
+        "delta.columnMapping.mode is 'name', and its protocol has no column mapping",
+    ),
+    "mapping without names": (
+        protocol(2, 5),
+        metadata(**{"columnMapping.mode": "name", "columnMapping.maxColumnId": "0"}),
+        "id",
     ),
     "writer 6": (protocol(2, 6), metadata(), "protocol 2/6"),
     "writer 8": (protocol(1, 8), metadata(), "protocol 1/8"),

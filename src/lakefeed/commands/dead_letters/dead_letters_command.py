@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
@@ -11,26 +11,28 @@ import typer
 from lakefeed.commands.options import Json, Overrides, PipelineFile, moment, with_options_of
 from lakefeed.commands.output import opened, print_report
 from lakefeed.dead_letters.find import DeadLetterFilter, count_dead_letters, refuse_unknown_table
-from lakefeed.errors import UsageError
+from lakefeed.errors import LakefeedError, TableError, UsageError
 from lakefeed.handles.tables import Tables
 from lakefeed.text import counted
 
-Table = Annotated[str | None, typer.Option("--table", help="Only letters of this table.")]
-Source = Annotated[str | None, typer.Option("--source", help="Only letters of this source.")]
-Stage = Annotated[str | None, typer.Option("--stage", help="Only letters of this stage, such as decode.")]
-Code = Annotated[str | None, typer.Option("--code", help="Only letters with this code.")]
-Topic = Annotated[str | None, typer.Option("--topic", help="Only letters of this topic.")]
-Partition = Annotated[
-    str | None, typer.Option("--partition", help="Only letters of this partition: 0, or orders-0.")
+Table = Annotated[str | None, typer.Option("--table", help="Only dead letters of this table.")]
+Source = Annotated[str | None, typer.Option("--source", help="Only dead letters of this source.")]
+Stage = Annotated[
+    str | None, typer.Option("--stage", help="Only dead letters of this stage, such as decode.")
 ]
-Offset = Annotated[int | None, typer.Option("--offset", help="Only letters of this offset.")]
+Code = Annotated[str | None, typer.Option("--code", help="Only dead letters with this code.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only dead letters of this topic.")]
+Partition = Annotated[
+    str | None, typer.Option("--partition", help="Only dead letters of this partition: 0, or orders-0.")
+]
+Offset = Annotated[int | None, typer.Option("--offset", help="Only dead letters of this offset.")]
 Since = Annotated[
     str | None,
     typer.Option(
-        "--since", help="Only letters since: 2026-11-15, 2026-11-15T10:00:00Z, or 2h for two hours ago."
+        "--since", help="Only dead letters since: 2026-11-15, 2026-11-15T10:00:00Z, or 2h for two hours ago."
     ),
 ]
-Until = Annotated[str | None, typer.Option("--until", help="Only letters before: as for --since.")]
+Until = Annotated[str | None, typer.Option("--until", help="Only dead letters before: as for --since.")]
 
 
 @dataclass
@@ -39,6 +41,8 @@ class DeadLettersCommand:
 
     tables: Tables
     wanted: DeadLetterFilter
+    errors: list[LakefeedError] = field(default_factory=list)
+    """Why tables have stopped, while the command did its work for the others."""
 
 
 def dead_letters_command(own: Callable[..., tuple[Any, list[str]]]) -> Callable[..., None]:
@@ -66,10 +70,14 @@ def dead_letters_command(own: Callable[..., tuple[Any, list[str]]]) -> Callable[
         with opened(file, overrides) as (pipeline, redactor):
             tables = Tables(pipeline)
             refuse_unknown_table(tables, wanted.table)
-            report, lines = own(DeadLettersCommand(tables, wanted), **options)
+            at = DeadLettersCommand(tables, wanted)
+            report, lines = own(at, **options)
             if not lines and not as_json:
                 lines = [_none_of(count_dead_letters(tables))]
         print_report(report, lines, redactor, as_json)
+        with redactor.guarding():
+            if at.errors:
+                raise at.errors[0] if len(at.errors) == 1 else TableError("\n".join(map(str, at.errors)))
 
     return with_options_of(own, shared)
 

@@ -29,9 +29,9 @@ def discard(
     if yes and not why:
         raise UsageError("--reason: say why these dead letters are discarded; the commit keeps it")
     found = operation.discard(at.tables.pipeline, at.wanted, who=operator(), reason=why, dry_run=only_shown)
-    if not found.letters and not found.waiting:
+    if not found.dead_letters and not found.waiting:
         return found, []
-    letters = counted(found.letters, "dead letter")
+    letters = counted(found.dead_letters, "dead letter")
     lines = [f"{letters} would be discarded" if only_shown else f"{letters} discarded"]
     if found.waiting:
         lines.append(

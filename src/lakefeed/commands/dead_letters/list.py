@@ -16,10 +16,11 @@ def list_(at: DeadLettersCommand) -> tuple[list[DeadLetterSummary], list[str]]:
     found = summaries(at.tables, at.wanted)
     lines = []
     for one in found:
+        column = f", column {printable(one.column)}" if one.column else ""
         lines.append(
-            f"{one.table} <- {one.source}  {one.stage}/{one.code}"
-            f"{f', column {printable(one.column)}' if one.column else ''}: {counted(one.letters, 'letter')}, "
-            f"{in_utc(one.first)} to {in_utc(one.last)}{', of a former table' if one.past else ''}"
+            f"{one.table} <- {one.source}  {one.stage}/{one.code}{column}: "
+            f"{counted(one.dead_letters, 'dead letter')}, {in_utc(one.first)} to {in_utc(one.last)}"
+            f"{', of a former table' if one.past else ''}"
         )
         lines += [f"  such as: {printable(sample)}" for sample in one.samples]
     for table, source in dict.fromkeys((one.table, one.source) for one in found if one.past):
@@ -30,5 +31,5 @@ def list_(at: DeadLettersCommand) -> tuple[list[DeadLetterSummary], list[str]]:
             "not replayed: this table may have read their events again."
         )
         lines.append(f"  {past_remedy(at.tables.pipeline.file_argument, table, until)}")
-    total = sum(one.letters for one in found)
+    total = sum(one.dead_letters for one in found)
     return found, [*lines, counted(total, "dead letter")] if total else []

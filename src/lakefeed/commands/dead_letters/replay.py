@@ -20,8 +20,10 @@ def replay(
 ) -> tuple[list[TableReplay], list[str]]:
     """Send dead letters through the current pipeline file into their tables, exactly once."""
     only_shown = dry_run or not yes
-    found = operation.replay(at.tables.pipeline, at.wanted, who=operator(), dry_run=only_shown)
-    if not any(one.letters for one in found):
+    found, at.errors = operation.replay_each(
+        at.tables.pipeline, at.wanted, who=operator(), dry_run=only_shown
+    )
+    if not any(one.dead_letters or one.error for one in found):
         return found, []
     pipeline = at.tables.pipeline
     lines = [line for one in found for line in [*_lines(one, only_shown), *_reading_again(pipeline, one)]]
@@ -42,7 +44,11 @@ def _reading_again(pipeline: Pipeline, one: TableReplay) -> Iterator[str]:
 
 
 def _lines(one: TableReplay, only_shown: bool) -> Iterator[str]:
-    again = sum(refusal.letters for refusal in one.again)
+    if one.error:
+        yield f"{one.table}: stopped, for the reason below"
+        if not one.dead_letters:
+            return
+    again = sum(refusal.dead_letters for refusal in one.again)
     became = ("would become " if only_shown else "became ") + ("a row" if one.rows == 1 else "rows")
     failed = "would fail again" if only_shown else "failed again"
     yield f"{one.table}: {counted(one.rows, 'dead letter')} {became}, {again:,} {failed}"
@@ -51,7 +57,7 @@ def _lines(one: TableReplay, only_shown: bool) -> Iterator[str]:
     for text in one.widened:
         yield f"  {text}"
     for refusal in one.again:
-        letters = counted(refusal.letters, "letter")
+        letters = counted(refusal.dead_letters, "dead letter")
         yield f"  {refusal.stage}/{refusal.code}: {letters}, such as: {printable(refusal.example)}"
     if one.left_out:
         yield f"  {one.left_out:,} left out by the table's filter"

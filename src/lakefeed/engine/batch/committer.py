@@ -84,12 +84,14 @@ class Committer:
         watch: Watcher,
         refusals: Refusals | None = None,
         why_lost: Why = lambda *_: {},
+        begun: Callable[[Offsets, Mapping[str, int]], dict[str, int]] = lambda *_: {},
     ) -> None:
         self._tables = tables
         self._source = source
         self.marks = marks
         """Which source the positions are of: see `SourceClient.marks`."""
         self._progress = {progress.handle.id: progress for progress in opened}
+        self._begun = begun
         self._watch = watch
         self._why_lost = why_lost
         self._refusals = refusals or Refusals(source, tables.pipeline.dead_letters.stop_above)
@@ -237,7 +239,8 @@ class Committer:
         """
         for table in accepted if reloads else ():
             for span in self._progress[table].open.values() if not table.key else ():
-                former = unread_former(OffsetRange("", span.start, span.end), reloads)
+                own = OffsetRange("", span.start, span.end)
+                former = unread_former(self._tables, table.table, self._source, own, reloads)
                 if count := remove_former(self._tables, self._source, table.table, former):
                     text = f"{counted(count, 'dead letter')} of the former content of files removed"
                     self._watch(TableChanged(table.table, text))
@@ -410,8 +413,8 @@ class Committer:
         commit_info = {
             "pipeline": self._pipeline,
             "source": self._source,
-            "kind": "letters",
-            "letters": counts,
+            "kind": "dead_letters",
+            "dead_letters": counts,
             "rows": sum(file.rows for file in files),
         }
         handle = self._tables.dead_letters
@@ -476,7 +479,8 @@ class Committer:
         self, progress: TableProgress, result: TableManifest, reloads: Sequence[Reload] = ()
     ) -> None:
         transactions, expected, ingest = self._moved_positions(progress)
-        marks = self._marks_for(progress)
+        starts = {partition: span.start for partition, span in progress.open.items()}
+        marks = self._marks_for(progress) | self._begun(starts, progress.marks)
         for name, number in marks.items():
             if progress.marks.get(name) != number:
                 transactions[mark_id(self._pipeline, self._source, name)] = number
@@ -490,7 +494,6 @@ class Committer:
         }
         if ingest:
             # A rewind to before the first of them has to know where it began.
-            starts = {partition: span.start for partition, span in progress.open.items()}
             commit_info["ingest"] = self._ingest_transactions(progress, starts)
         try:
             self._trust_rows(progress, result)
@@ -606,7 +609,7 @@ class Committer:
                 rows=rows,
                 files=len(landed.entry.added),
                 size=sum(file.size for file in landed.entry.added),
-                letters=dead_letters,
+                dead_letters=dead_letters,
                 filtered=sum((change.commit_info.get("filtered") or {}).values()),
                 seconds=time.monotonic() - began,
                 retries=retries,

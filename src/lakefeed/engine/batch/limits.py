@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from lakefeed.pipeline.flush import Flush
-from lakefeed.sources import Allowance
+from lakefeed.sources import Allowance, dense_offsets
 
 _LONGEST_NAP = 0.2
 _SHORTEST_NAP = 0.02
@@ -15,6 +15,8 @@ _FIRST_ROWS = 50_000
 """Events of the first batch, which shows how large they are: as many as one task takes, so that its own
 limit holds for the batch."""
 _SMALLEST_SHARE = 1 / 1024
+_TASK_BYTES = 16 * 2**20
+"""Payload bytes that are worth a task of their own."""
 
 
 class BatchLimits:
@@ -53,24 +55,31 @@ class BatchLimits:
         """Take half as much next time: a worker that was lost may have been short of memory."""
         self._share = max(_SMALLEST_SHARE, self._share / 2)
 
-    def allowed(self, waiting: int) -> Allowance | None:
+    @property
+    def rows_a_task(self) -> int:
+        """So many events are worth a task of their own."""
+        known = self._bytes_per_row
+        rows = dense_offsets.ROWS_A_TASK
+        return rows if known is None else max(1, min(rows, int(_TASK_BYTES / known)))
+
+    def allowed(self, waiting: int, cores: int = 1) -> Allowance | None:
         """How much the batch may read that is due now, when so many rows wait; None while none is due."""
         if not waiting:
             self._waiting_since, self._seen = None, 0
             return None
-        limit = self._limit()
+        limit = self._limit(cores)
         if waiting < limit and not self._hurry and not self._is_due(waiting):
             return None
         # Events that came while a batch ran have waited since it was planned: batches keep the beat of
         # `interval`.
         self._waiting_since, self._seen = self._clock(), 0
-        return Allowance(limit, max(1, int(self._flush.bytes * self._share)))
+        return Allowance(limit, max(1, int(self._flush.most_bytes(cores) * self._share)))
 
-    def _limit(self) -> int:
+    def _limit(self, cores: int) -> int:
         """The most events of the next batch."""
         known = self._bytes_per_row
-        fitting = _FIRST_ROWS if known is None else int(self._flush.bytes / known)
-        return max(1, int(min(self._flush.rows, fitting) * self._share))
+        fitting = _FIRST_ROWS if known is None else int(self._flush.most_bytes(cores) / known)
+        return max(1, int(min(self._flush.most_rows(cores), fitting) * self._share))
 
     def _is_due(self, waiting: int) -> bool:
         now = self._clock()

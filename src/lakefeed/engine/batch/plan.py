@@ -24,7 +24,6 @@ class FlowPlan:
     tables: tuple[TablePlan, ...]
     dead_letters_path: str
     dead_letters_storage: Mapping[str, str] = field(repr=False)
-    cores: int
     most_bytes: int | None = None
     """Payload bytes after which a task gives up: its batch was planned for far smaller events."""
     dead_letter_form: DeadLetterForm | None = None
@@ -63,10 +62,10 @@ def spans(start: Offsets, end: Offsets) -> list[OffsetRange]:
     return [OffsetRange(name, start[name], end[name]) for name in sorted(end) if start[name] < end[name]]
 
 
-def splits(client: SourceClient, start: Offsets, end: Offsets, plan: FlowPlan) -> list[Split]:
-    """Cut a batch into tasks, each of ranges that the same tables take."""
+def splits(client: SourceClient, start: Offsets, end: Offsets, plan: FlowPlan, cores: int) -> list[Split]:
+    """Cut a batch into tasks for so many cores, each of ranges that the same tables take."""
     groups: dict[tuple[bool, ...], list[OffsetRange]] = {}
     for span in spans(start, end):
         takers = tuple(is_missing(offsets, span) for offsets in plan.positions())
         groups.setdefault(takers, []).append(span)
-    return [task for group in groups.values() for task in client.splits(group, plan.cores)]
+    return [task for group in groups.values() for task in client.splits(group, cores)]

@@ -84,11 +84,11 @@ class Refusals:
         self._told: set[str] = set()
         self._begun: set[str] = set()
         """Tables that have had a batch with events."""
-        self._fresh: dict[str, pa.Schema] = {}
+        self._fresh: dict[str, tuple[pa.Schema, bool]] = {}
 
-    def inferred(self, table: str, proposal: pa.Schema) -> None:
+    def inferred(self, table: str, proposal: pa.Schema, *, has_sql: bool = False) -> None:
         """Look closely at the first events of a table whose columns were just inferred from them."""
-        self._fresh[table] = proposal
+        self._fresh[table] = proposal, has_sql
 
     def limit(self, table: str, batch: RefusedShare) -> TableError | None:
         """Why the batch must not be committed: with it, more is refused than the pipeline file allows."""
@@ -164,7 +164,7 @@ class Refusals:
                 return None
             self._told.add(table)
             loud = fresh is not None and batch.refused >= _LOUD_ABOVE * batch.read
-            advice = _advice(fresh, batch) if loud and fresh is not None else ""
+            advice = _advice(*fresh, batch) if loud and fresh is not None else ""
             share = f"{_share(window, 'of the last')} became dead letters"
             return RefusingMany(table, self._source, share, self._most_often(window), advice)
         if table in self._told:
@@ -197,12 +197,13 @@ def _share(batch: RefusedShare, of: str = "of") -> str:
     return f"{batch.refused:,} {of} {batch.read:,} events ({batch.refused / batch.read:.1%})"
 
 
-def _advice(proposal: pa.Schema, batch: RefusedShare) -> str:
+def _advice(proposal: pa.Schema, has_sql: bool, batch: RefusedShare) -> str:
     """The lines of `schema` with which the events that an inferred schema refuses would be rows."""
-    lines = to_declare(proposal, [one.error for one in batch.samples if one.stage == "schema"])
+    errors = [one.error for one in batch.samples if one.stage == "schema"]
+    lines = to_declare(proposal, errors, whole=has_sql)
     if not lines:
         return ""
     return (
-        f"Its columns were inferred from these events. To take all of them, declare `schema: {{{lines}}}`; "
+        f"Its columns were inferred from these events. To take all of them, declare `schema: {lines}`; "
         'the page "Change a column\'s type" says how.'
     )

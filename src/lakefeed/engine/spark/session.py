@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakefeed.engine.spark.java import require_java
-from lakefeed.errors import JavaError
+from lakefeed.errors import JavaError, UsageError
 from lakefeed.pipeline.secrets import is_secret_key
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def spark_session(
 
     `starting` is called before one is started, which takes seconds.
     """
+    _refuse_connect()
     require_java()
     found = existing_session()
     if found is not None:
@@ -70,6 +71,22 @@ def spark_session(
     starting()
     with own_session(name, master, conf, log) as started:
         yield started
+
+
+def _refuse_connect() -> None:
+    """Raise UsageError for Spark Connect, whose sessions have no JVM in reach of this process."""
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    if "SPARK_REMOTE" in os.environ:
+        reason, remedy = "SPARK_REMOTE is set", "Unset it"
+    elif connect is not None and connect.SparkSession.getActiveSession() is not None:
+        reason, remedy = "this program has a session of Spark Connect", "Stop that session"
+    else:
+        return
+    raise UsageError(
+        f"{reason}, and Lakefeed does not run over Spark Connect: it plans batches in the driver's JVM.\n"
+        f"{remedy} and name a master, such as `--master spark://host:7077` or `--master yarn`. On "
+        "Databricks, use dedicated compute, not serverless."
+    )
 
 
 def _quiet_py4j() -> None:
@@ -181,6 +198,9 @@ def _shown(settings: SparkConf) -> SparkConf:
 
 def _settings(master: str, conf: Mapping[str, str], log: Path, archive: str) -> dict[str, str]:
     settings = dict(_DEFAULTS)
+    if master.startswith("yarn"):
+        # The temporary folder of a YARN container is longer than the path of a socket may be.
+        settings["spark.python.unix.domain.socket.enabled"] = "false"
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     logging = files("lakefeed.engine.spark").joinpath("log4j2.properties")

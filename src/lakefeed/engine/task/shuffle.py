@@ -33,11 +33,11 @@ class JoinTask:
     serial: Serial
 
 
-def join_tasks(plan: FlowPlan, manifests: Sequence[Manifest], batch: int) -> list[JoinTask]:
+def join_tasks(plan: FlowPlan, manifests: Sequence[Manifest], batch: int, cores: int) -> list[JoinTask]:
     """The tasks that are worth it: as many as there are cores, of about equal size."""
     groups = [group for table, target in _targets(plan) for group in _groups(table, target, manifests)]
     groups.sort(key=lambda group: sum(file.size for file in group[1]), reverse=True)
-    shares: list[tuple[int, dict[TableId, list[WrittenFile]]]] = [(0, {}) for _ in groups[: plan.cores]]
+    shares: list[tuple[int, dict[TableId, list[WrittenFile]]]] = [(0, {}) for _ in groups[:cores]]
     for table, files in groups:
         at = min(range(len(shares)), key=lambda one: shares[one][0])
         size, share = shares[at]

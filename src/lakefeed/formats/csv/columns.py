@@ -17,12 +17,14 @@ from lakefeed.formats.fit.type_rules import RANGES, is_epoch
 from lakefeed.formats.refusal import Misfit, Number, shown
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_POINT_AT_AN_END = re.compile(r"-?(?:\.[0-9]+|(?:0|[1-9][0-9]*)\.)(?:[eE][+-]?[0-9]+)?")
+"""Numbers such as `.5` and `5.`, which statistics programs write."""
 _FRACTION = {sign: re.compile(rf"[-+]?[0-9]+{re.escape(sign)}[0-9]+") for sign in ".,"}
-_WORDS = {"true": True, "false": False}
+_WORDS = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 
 # Patterns that Arrow casts without fail and without loss; all else is in doubt.
 _SURE_INTEGER = r"^-?(?:0|[1-9][0-9]{0,17})$"
-_SURE_FLOAT = r"^-?(?:0|[1-9][0-9]{0,29})(?:\.[0-9]{1,30})?(?:[eE][+-]?[0-9]{1,2})?$"
+_SURE_FLOAT = r"^-?(?:(?:0|[1-9][0-9]{0,29})(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,2})?$"
 
 
 def read_column(texts: pa.StringArray, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
@@ -34,8 +36,8 @@ def read_column(texts: pa.StringArray, declared: pa.DataType) -> tuple[pa.Array,
     if pa.types.is_decimal(declared):
         return _cast(texts, _sure_decimal(declared), declared)
     if pa.types.is_boolean(declared):
-        known, doubt = _sure(texts, "^(?:true|false)$")
-        return pc.equal(known, "true"), doubt
+        known, doubt = _sure(texts, "^(?:true|True|TRUE|false|False|FALSE)$")
+        return pc.equal(pc.ascii_lower(known), "true"), doubt
     return texts, None
 
 
@@ -45,8 +47,10 @@ def json_value(text: str | None, declared: pa.DataType) -> Any:
         return None
     if pa.types.is_boolean(declared):
         return _WORDS.get(text, text)
-    counts = declared in RANGES or pa.types.is_floating(declared) or pa.types.is_timestamp(declared)
-    return Number(text) if counts and _NUMBER.fullmatch(text) else text
+    is_float = pa.types.is_floating(declared)
+    counts = declared in RANGES or is_float or pa.types.is_timestamp(declared)
+    is_number = _NUMBER.fullmatch(text) or (is_float and _POINT_AT_AN_END.fullmatch(text))
+    return Number(text) if counts and is_number else text
 
 
 def has_fraction(declared: pa.DataType) -> bool:

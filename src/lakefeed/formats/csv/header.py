@@ -74,7 +74,11 @@ class HeaderDecoder(Decoder):
                 csv.reader([text], delimiter=self._delimiter, quotechar=self._quote, strict=True), []
             )
         except csv.Error as error:
-            raise Misfit("bad_csv", f"the header cannot be read: {error}") from None
+            remedy = other_delimiter(text.rstrip("\r\n"), self._delimiter, self._quote)
+            what = (
+                f"is not separated by {self._delimiter!r}{remedy}" if remedy else f"cannot be read: {error}"
+            )
+            raise Misfit("bad_csv", f"the header {what}") from None
         if _EXCEL_DELIMITER.fullmatch(text.strip()):
             raise Misfit(
                 "bad_fields",

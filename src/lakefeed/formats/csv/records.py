@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from lakefeed.formats.fixed import Columns
 from lakefeed.formats.refusal import Misfit, Misfits, empty_payload, utf8_text
+from lakefeed.text import counted
 
 _DELIMITERS = (",", ";", "\t", "|")
 
@@ -76,7 +77,7 @@ class RecordReader:
             remedy = (
                 other_delimiter(utf8_text(payload), self._delimiter, self._quote) if len(record) == 1 else ""
             )
-            raise Misfit("bad_fields", f"expected {self._width} fields, got {len(record)}{remedy}")
+            raise Misfit("bad_fields", f"expected {counted(self._width, 'field')}, got {len(record)}{remedy}")
         return record
 
 

@@ -3,9 +3,9 @@
 | made              | goes into                                                            |
 |-------------------|----------------------------------------------------------------------|
 | integers          | integers, `timestamp(unit)`, decimals and floats that hold the number |
-| floats            | floats that hold the number                                          |
-| decimals          | decimals that hold the number                                        |
-| timestamps, dates | `timestamp`, whatever the unit; dates also `date`                    |
+| floats            | floats that hold the number; whole ones, integers and `timestamp(unit)` |
+| decimals          | decimals that hold the number; whole ones as floats do               |
+| timestamps, dates | `timestamp`, whatever the unit; dates and midnights in UTC also `date` |
 | text              | `string`; by the rules of JSON `timestamp`, `date` and decimals      |
 | binary, boolean   | their own                                                            |
 | anything          | `json`, as its JSON text, or as the text that JSON has for it         |
@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,15 @@ from lakefeed.columns.column_types import JSON, TIMESTAMP, stored_type, type_tex
 from lakefeed.formats.fit import decimals, times
 from lakefeed.formats.fit.doubt import Doubt, either, kept
 from lakefeed.formats.fit.json_text import json_text, json_texts, shown_json
-from lakefeed.formats.fit.type_rules import MICROSECONDS, RANGES, is_binary, is_epoch, is_text
+from lakefeed.formats.fit.type_rules import (
+    EXACT_DOUBLE,
+    INT64,
+    MICROSECONDS,
+    RANGES,
+    is_binary,
+    is_epoch,
+    is_text,
+)
 from lakefeed.formats.fit.values import converter
 from lakefeed.formats.refusal import Misfit, Number, shown
 
@@ -34,6 +43,8 @@ Convert = Callable[[pa.Array, pa.DataType], tuple[pa.Array, Doubt]]
 """Takes a column and the declared type; returns it as stored, with null at the indexes left to `decide`."""
 
 _DAY_US = 86_400 * 10**6
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""How many of each unit are in a second."""
 _NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
 
 
@@ -49,17 +60,23 @@ def decide(column: pa.Array, index: int, declared: pa.DataType) -> Any:
     """What one doubtful value becomes, for `pyarrow.array`; raises Misfit, in the words of JSON."""
     text = json_text(column, index)
     value = _parsed(column, index, text)
+    known = conversion(column.type, declared)
     if value is not None:
         decided = converter(pa.field("", declared))(value)
-        if is_text(column.type) and conversion(column.type, declared):
+        if known and is_text(column.type):
             return decided
-        if conversion(column.type, declared):
-            message = f"expected {type_text(declared)}, got {shown(value)}, which it cannot hold exactly"
-            raise Misfit("out_of_range", message)
-    elif conversion(column.type, declared):
+        if known:
+            raise _inexact(column.type, declared, value)
+    elif known and pa.types.is_timestamp(declared):
         message = f"expected {type_text(declared)} of the years 1 to 9999 in UTC, got {shown(Number(text))}"
         raise Misfit("out_of_range", message)
     raise _wrong_type(column.type, declared, text)
+
+
+def _inexact(made: pa.DataType, declared: pa.DataType, value: Any) -> Misfit:
+    rounded = pa.types.is_floating(made) and not pa.types.is_floating(declared)
+    why = "may have been rounded" if rounded else "it cannot hold exactly"
+    return Misfit("out_of_range", f"expected {type_text(declared)}, got {shown(value)}, which {why}")
 
 
 def _parsed(column: pa.Array, index: int, text: str) -> Any:
@@ -129,6 +146,28 @@ def _integers_as_epochs(column: pa.Array, declared: pa.DataType) -> tuple[pa.Arr
     return stamps, either(beyond, outside)
 
 
+def _floats_as_integers(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
+    """Whole numbers up to those that a float of these bits may have been rounded to."""
+    last = 2.0**24 if column.type == pa.float32() else float(EXACT_DOUBLE)
+    whole = pc.and_(pc.equal(pc.trunc(column), column), pc.less_equal(pc.abs(column), last))
+    numbers, doubt = kept(column, whole)
+    integers, outside = _integers_or_epochs(numbers.cast(pa.int64()), declared)
+    return integers, either(doubt, outside)
+
+
+def _decimals_as_integers(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
+    whole, doubt = decimals.decimals(column, pa.decimal128(19, 0))
+    # Numbers of 19 digits may be beyond 64 bits.
+    low, high = (pa.scalar(Decimal(end), pa.decimal128(19, 0)) for end in INT64)
+    inside, beyond = kept(whole, pc.and_(pc.greater_equal(whole, low), pc.less_equal(whole, high)))
+    integers, outside = _integers_or_epochs(inside.cast(pa.int64()), declared)
+    return integers, either(doubt, either(beyond, outside))
+
+
+def _integers_or_epochs(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
+    return (_integers_as_epochs if is_epoch(declared) else _integers)(column, declared)
+
+
 def _floats(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
     floats = column.cast(declared, safe=False)
     if floats.type.bit_width >= column.type.bit_width:
@@ -181,10 +220,26 @@ def _dates_as_timestamps(column: pa.Array, declared: pa.DataType) -> tuple[pa.Ar
     return pc.multiply(days.view(pa.int32()).cast(pa.int64()), _DAY_US).view(TIMESTAMP), doubt
 
 
+def _midnights(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
+    """Timestamps as dates: those at midnight UTC, which is what a date becomes as a timestamp."""
+    numbers = column.view(pa.int64())
+    day = 86_400 * _TICKS[column.type.unit]
+    days = pa.array(np.floor_divide(numbers.fill_null(0).to_numpy(), day))
+    midnights, doubt = kept(
+        pc.if_else(column.is_valid(), days, None), pc.equal(pc.multiply(days, day), numbers)
+    )
+    inside, outside = _between(midnights, times.FIRST_DAY, times.LAST_DAY)
+    return inside.cast(pa.int32()).view(pa.date32()), either(doubt, outside)
+
+
 def _is_read_from_text(declared: pa.DataType) -> bool:
     types = pa.types
     zoned = types.is_timestamp(declared) and not is_epoch(declared)
     return bool(zoned or types.is_date(declared) or types.is_decimal(declared))
+
+
+def _is_whole(declared: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(declared) or is_epoch(declared))
 
 
 _Applies = Callable[[Any], bool]
@@ -194,13 +249,16 @@ _CONVERSIONS: list[tuple[_Applies, _Applies, Convert]] = [
     (pa.types.is_integer, pa.types.is_decimal, _integers_as_decimals),
     (pa.types.is_integer, is_epoch, _integers_as_epochs),
     (pa.types.is_floating, pa.types.is_floating, _floats),
+    (pa.types.is_floating, _is_whole, _floats_as_integers),
     (pa.types.is_decimal, pa.types.is_decimal, decimals.decimals),
+    (pa.types.is_decimal, _is_whole, _decimals_as_integers),
     (pa.types.is_boolean, pa.types.is_boolean, _cast),
     (is_text, pa.types.is_string, _cast),
     (is_text, _is_read_from_text, _texts),
     (lambda made: True, lambda declared: declared == JSON, as_json),
     (is_binary, pa.types.is_binary, _cast),
     (pa.types.is_timestamp, pa.types.is_timestamp, _timestamps),
+    (pa.types.is_timestamp, pa.types.is_date, _midnights),
     (pa.types.is_date32, pa.types.is_date, _dates),
     (pa.types.is_date32, pa.types.is_timestamp, _dates_as_timestamps),
 ]

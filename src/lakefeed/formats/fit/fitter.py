@@ -29,6 +29,7 @@ from lakefeed.formats.fit.rescue import Rescued, put, rescued_column
 from lakefeed.formats.fit.spellings import Clash, spellings_of, two_spellings
 from lakefeed.formats.fit.type_rules import refused_keys
 from lakefeed.formats.refusal import Misfit, Misfits
+from lakefeed.text import yaml_mapping
 
 _Indexes = np.ndarray[Any, Any]
 
@@ -93,8 +94,8 @@ class Fitter:
                 raise TableError(
                     f"column {column.name} has a map with keys of type {type_text(key)}; tables have maps "
                     "with keys of type string only, and other keys are not turned into text.\n"
-                    f"Declare it as JSON text, `schema: {{{column.name}: json}}`, or leave it out, "
-                    f"`drop: [{column.name}]`."
+                    f"Declare it as JSON text, `schema: {yaml_mapping({column.name: 'json'})}`, "
+                    f"or leave it out, `drop: [{column.name}]`."
                 )
 
     def _proposed(self, made: pa.StructArray, types: pa.Schema | None = None) -> pa.Schema | None:

@@ -45,6 +45,7 @@ class Spellings:
         also: Collection[str] = (),
         *,
         rescues: bool,
+        cleans: bool = True,
         missed: list[str] | None = None,
     ) -> None:
         fields = list(fields)
@@ -55,7 +56,8 @@ class Spellings:
         self._rescues = rescues
         self._folded = {name.lower(): name for name in (*also, *(field.name for field in reversed(fields)))}
         open_names = (*also, *(field.name for field in fields if DECLARED in (field.metadata or {})))
-        self._cleaned = {clean_column_name(name).lower(): name for name in open_names}
+        self._cleans = cleans
+        self._cleaned = {clean_column_name(name).lower(): name for name in open_names if cleans}
         self.inside: dict[str, Spellings] = {}
         self._objects: dict[str, Callable[[Any], Any]] = {}
         for field in fields:
@@ -67,7 +69,7 @@ class Spellings:
     def _inner(self, found: list[Spellings], kind: pa.DataType, _: int) -> Callable[[Any], Any] | None:
         if not pa.types.is_struct(kind):
             return None
-        found.append(Spellings(kind, rescues=self._rescues, missed=self._missed))
+        found.append(Spellings(kind, rescues=self._rescues, cleans=self._cleans, missed=self._missed))
         return found[0].object
 
     @property
@@ -250,13 +252,14 @@ def spellings_of(fields: Iterable[pa.Field], rules: Rules) -> Spellings | None:
     """The spellings of the columns of a table; None where only exact names count."""
     if rules.names == "strict":
         return None
-    return Spellings(fields, sorted(rules.dropped), rescues=rules.new_column == "rescue")
+    rescues, cleans = rules.new_column == "rescue", rules.names != "keep"
+    return Spellings(fields, sorted(rules.dropped), rescues=rescues, cleans=cleans)
 
 
 def dropped_names(columns: Iterable[pa.Field], rules: Rules) -> set[str]:
     """Columns, by the names that events have, that `drop` names: as events do, or by the cleaned name."""
     names = [field.name for field in columns]
-    if rules.names == "strict":
+    if rules.names in ("strict", "keep"):
         return {*names} & rules.dropped
     cleaned = rules.dropped - {*names}
     return {name for name in names if name in rules.dropped or clean_column_name(name) in cleaned}

@@ -32,6 +32,7 @@ _ZONE = r"(?:[Zz]|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)?"
 _ODD_DAY = r"^\d{4}-(?:02-(?:29|3\d)|(?:04|06|09|11)-31)"
 _MICROSECONDS = 26  # characters of a date-time up to its sixth fraction digit
 
+_DATE_LENGTH = len("2026-11-15")
 _EPOCH = date(1970, 1, 1).toordinal()
 _DAY_US = 86_400_000_000
 FIRST_DAY, LAST_DAY = date.min.toordinal() - _EPOCH, date.max.toordinal() - _EPOCH
@@ -63,6 +64,17 @@ def date_days(text: str) -> int | None:
         return date(*map(int, match.groups())).toordinal() - _EPOCH if match else None
     except ValueError:
         return None
+
+
+def midnight_days(text: str) -> int | None:
+    """Days since 1970 of a date, or of a timestamp at midnight UTC; None if it is neither."""
+    days = date_days(text)
+    if days is not None or len(text) <= _DATE_LENGTH:
+        return days
+    microseconds = timestamp_us(text)
+    if microseconds is None or microseconds % _DAY_US or not FIRST_US <= microseconds <= LAST_US:
+        return None
+    return microseconds // _DAY_US
 
 
 def is_zoned(text: str) -> bool:

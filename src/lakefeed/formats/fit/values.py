@@ -14,13 +14,14 @@ from lakefeed.columns.column_types import JSON, type_text
 from lakefeed.formats.fit import decimals, times
 from lakefeed.formats.fit.json_text import exact_json
 from lakefeed.formats.fit.objects import each
-from lakefeed.formats.fit.type_rules import INT64, MICROSECONDS, RANGES, is_epoch
+from lakefeed.formats.fit.type_rules import EXACT_DOUBLE, INT64, MICROSECONDS, RANGES, is_epoch
 from lakefeed.formats.refusal import TYPE_CHANGES, Misfit, Number, shown
 
 Convert = Callable[[Any], Any]
 """Takes a parsed value, returns what `pyarrow.array` takes for the stored type, raises Misfit."""
 
 _LONGEST_INTEGER = 25
+_LONGEST_WHOLE = pa.decimal128(38, 0)
 _EPOCH_DIGITS = {"s": 11, "ms": 14, "us": 17}
 
 
@@ -54,11 +55,26 @@ def _wrong(declared: pa.DataType, value: Any, code: str = "wrong_type") -> Misfi
 
 
 def _whole(declared: pa.DataType, value: Any) -> int:
-    if not isinstance(value, Number) or not value.lstrip("-").isdigit():
+    if not isinstance(value, Number):
         raise _wrong(declared, value)
+    if not value.lstrip("-").isdigit():
+        return _without_fraction(declared, value)
     if len(value) > _LONGEST_INTEGER:
         raise _wrong(declared, value, "out_of_range")
     return int(value)
+
+
+def _without_fraction(declared: pa.DataType, value: Number) -> int:
+    """A whole number that is written with zeros after the point, as `13.0`, or an exponent, as `1e3`."""
+    number = decimals.parsed(value)
+    whole = None if number is None else decimals.fitted(number, _LONGEST_WHOLE)
+    if number is None or (whole is None and not decimals.too_large(number, _LONGEST_WHOLE)):
+        raise _wrong(declared, value)
+    if whole is None:
+        raise _wrong(declared, value, "out_of_range")
+    if abs(whole) > EXACT_DOUBLE and "e" in value.lower():
+        raise Misfit("out_of_range", f"{_wrong(declared, value).message}, which may have been rounded")
+    return int(whole)
 
 
 def _integer(declared: pa.DataType) -> Convert:
@@ -153,7 +169,7 @@ def base64_bytes(text: str) -> bytes | None:
 
 
 def _date(declared: pa.DataType, value: Any) -> int:
-    days = times.date_days(value) if _is_text(value) else None
+    days = times.midnight_days(value) if _is_text(value) else None
     if days is None:
         code = "bad_date" if _is_text(value) else "wrong_type"
         raise Misfit(code, f"expected {type_text(declared)} as YYYY-MM-DD, got {shown(value)}")
@@ -187,8 +203,10 @@ def struct_converter(declared: pa.DataType, *, rescue: bool = False) -> StructCo
     members = {field.name: _member(field, rescue) for field in declared}
 
     def convert(value: Any) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) and value != []:
             raise _wrong(declared, value)
+        # PHP writes an empty object as `[]`, Lua an empty list as `{}`.
+        value = value or {}
         row: dict[str, Any] = {}
         lost: dict[str, Any] = {}
         for name, (convert_member, inner, rescued) in members.items():
@@ -225,7 +243,7 @@ def _list(declared: pa.DataType) -> Convert:
     convert_element = converter(declared.value_field)
 
     def convert(value: Any) -> list[Any]:
-        if not isinstance(value, list):
+        if not isinstance(value, list) and value != {}:
             raise _wrong(declared, value)
         return each(convert_element, enumerate(value))
 
@@ -236,9 +254,9 @@ def _map(declared: pa.DataType) -> Convert:
     convert_item = converter(declared.item_field)
 
     def convert(value: Any) -> list[tuple[str, Any]]:
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) and value != []:
             raise _wrong(declared, value)
-        return list(zip(value, each(convert_item, value.items()), strict=True))
+        return list(zip(value, each(convert_item, value.items()), strict=True)) if value else []
 
     return convert
 

@@ -47,7 +47,7 @@ def refuse_inexact(kind: pa.DataType, value: Any) -> None:
             if rounded != int(value):
                 message = f"expected {type_text(kind)}, got {shown(value)}, which it cannot hold exactly"
                 raise Misfit("out_of_range", message)
-    elif isinstance(value, dict):
+    elif value and isinstance(value, dict):
         is_map = pa.types.is_map(kind)
         members = dict.fromkeys(value, kind.item_type) if is_map else {one.name: one.type for one in kind}
         for name, member in members.items():

@@ -119,6 +119,8 @@ def _value(text: str, doubled: list[_Doubled]) -> Any:
         return decoder.decode(text)
     except json.JSONDecodeError as error:
         message = _WORDING.get(error.msg, error.msg)
+        if error.msg == "Extra data" and text[error.pos :].strip(" \t\r\n") == ",":
+            message = "a comma after the object; leave it out, or put [ and ] around all objects"
         raise Misfit("bad_json", f"line {error.lineno} column {error.colno}: {message}") from None
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pydantic import TypeAdapter, ValidationError
 
 from lakefeed.columns.column_types import column
-from lakefeed.columns.names import PipelineName
+from lakefeed.columns.names import PipelineName, keeping_names
 from lakefeed.pipeline.connectors import Connector, SourceField
 from lakefeed.pipeline.loading.checks.upkeep import UpkeepOutline
 from lakefeed.pipeline.loading.graph import feeding_tables, tables_read
@@ -193,6 +193,13 @@ def _valid(adapter: TypeAdapter[Any], value: object, context: FileContext | None
 
 def _table_outline(name: str, value: object, upkeep: object, context: FileContext | None) -> TableOutline:
     table = _mapping(value)
+    with keeping_names(kept=table.get("names") == "keep"):
+        return _outline_of(name, table, upkeep, context)
+
+
+def _outline_of(
+    name: str, table: Mapping[str, Any], upkeep: object, context: FileContext | None
+) -> TableOutline:
     columns = table.get("schema")
     entries = table.get("partition_by")
     route = _valid(_ROUTE, table.get("route"), context)

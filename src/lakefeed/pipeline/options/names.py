@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-Names = Literal["clean", "lower", "strict"]
-"""`clean`: with `_` for what a name may not contain; `lower`: in lower case too; `strict`: refused."""
+Names = Literal["clean", "lower", "keep", "strict"]
+"""`clean`: with `_` for what a name may not contain; `lower`: in lower case too; `keep`: as they are, by
+column mapping; `strict`: refused."""

@@ -15,9 +15,9 @@ from lakefeed.errors import TableError
 from lakefeed.text import did_you_mean, shown, suggestion
 
 _ENTRY = re.compile(
-    r"""(?:(?P<function>\w+)\s*\(\s*(?P<argument>[^,()]+?)\s*(?:,\s*(?P<quote>['"])(?P<pattern>.*?)(?P=quote)\s*)?\)
-        |(?P<column>[^\s()]+))
-        (?:\s+as\s+(?P<name>\S+))?""",
+    r"""(?:(?P<function>\w+)\s*\(\s*(?P<argument>`[^`]+`|[^,()`]+?)\s*(?:,\s*(?P<quote>['"])(?P<pattern>.*?)(?P=quote)\s*)?\)
+        |(?P<column>`[^`]+`|[^\s()`]+))
+        (?:\s+as\s+(?P<name>`[^`]+`|\S+))?""",
     re.VERBOSE | re.IGNORECASE,
 )
 _FUNCTION_TYPES: dict[str, pa.DataType] = {
@@ -70,9 +70,9 @@ def parse_partition_field(text: str) -> PartitionField:
     if match is None:
         raise ValueError(f"expected a column or a function such as day(event_time), got {shown(text)}")
     function = match["function"].lower() if match["function"] else None
-    column = match["argument"] or match["column"]
+    column = (match["argument"] or match["column"]).strip("`")
     _check_function(function, match["pattern"], column, match["function"])
-    name = match["name"] or (f"{column}_{function}" if function else column)
+    name = (match["name"] or "").strip("`") or (f"{column}_{function}" if function else column)
     if problem := column_name_problem(name):
         raise ValueError(f"{problem}, got {shown(name)}")
     return PartitionField(text, column, function, match["pattern"], name)

@@ -15,7 +15,11 @@ _REFUSED: dict[str, tuple[str, str]] = {
         "",
         "refused: positions in the table's log would expire, and events be repeated after a long pause",
     ),
-    "delta.columnmapping.mode": ("none", f"refused: column mapping is {_UNREADABLE}"),
+    "delta.columnmapping.mode": (
+        "none",
+        f"refused: column mapping is {_UNREADABLE}; a new table with `names: keep` has it",
+    ),
+    "delta.columnmapping.maxcolumnid": ("", "refused: whoever adds a column counts it"),
     "delta.enabledeletionvectors": (
         "false",
         f"refused: deletion vectors are {_UNREADABLE}; use `updates: merge_on_read`",

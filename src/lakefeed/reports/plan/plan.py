@@ -14,10 +14,11 @@ from lakefeed.columns.naming import cleaned_names
 from lakefeed.columns.widening import merge_fields, merged_proposals
 from lakefeed.dead_letters.pending import foreseen
 from lakefeed.engine.batch.manifest import added
+from lakefeed.engine.new_columns import learn_original_names
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.errors import LakefeedError, SourceError
 from lakefeed.events import Events, Offsets, Outstanding, lowest
-from lakefeed.handles.change_advice import change_warnings, route_warning, vectors_warning
+from lakefeed.handles.change_advice import change_warnings, mapping_warning, route_warning, vectors_warning
 from lakefeed.handles.growth import refuse_changed_types, refuse_new_columns, refuse_too_wide
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.progress import Expectations
@@ -161,6 +162,7 @@ def plan_run(pipeline: Pipeline) -> PlannedRun:
             for text in change_warnings(handle, table, interval, in_order=in_order):
                 warnings.add(name, text)
             warnings.add(name, vectors_warning(handle))
+            warnings.add(name, mapping_warning(handle))
             warnings.add(name, route_warning(handle))
     skipped: dict[str, dict[str, str]] = {}
     with asking(pipeline) as asked:
@@ -219,12 +221,7 @@ def _ask(
     starts = found.at
     _tell_files(source, client.outstanding(lowest(starts.values()), ends), handles, plans)
     for name in starts:
-        shown = found.shown(handles[name])
-        lags = client.rows_between(shown, ends)
-        plans[name].resumes[source] = {
-            partition: _planned(spec, partition, at, ends, lags, partition not in found.held[name])
-            for partition, at in sorted(shown.items())
-        }
+        plans[name].resumes[source] = _resumes(spec, client, found, handles[name], ends)
     fed = {name: handles[name] for name in starts}
     warnings.look_at_findings(source, client.findings(), fed)
     _warn_of_retention(client, source, starts, fed, warnings)
@@ -238,6 +235,7 @@ def _ask(
                     payloads = read_sample(spec, client, starts[name], ends)
                     warnings.look_at_records(source, spec, payloads, fed)
                 refuse_lost_columns(tables, source, client, handles[name], payloads, starts[name])
+                learn_original_names(handles[name], client)
                 parted = by_table(tables, handles[name], payloads)
                 if not parted and (payloads or not found.held[name] or name not in tables.routes):
                     sample = take_sample(handles[name], spec, payloads, starts[name])
@@ -248,11 +246,24 @@ def _ask(
                 for one, events in parted:
                     plans[name].action = ROUTE
                     handles.setdefault(one.name, one)
+                    learn_original_names(one, client)
                     with _refusing(plans.setdefault(one.name, PlannedTable(one.name, one.path))):
                         samples.setdefault(one.name, []).append(
                             take_sample(one, spec, events, starts.get(one.name))
                         )
     return found.skipped | skipped_streams(client, tables.pipeline.tables_of(source).values())
+
+
+def _resumes(
+    spec: Source, client: SourceClient, starts: Starts, handle: TableHandle, ends: Offsets
+) -> dict[str, PlannedPartition]:
+    """Where a table goes on in each partition."""
+    shown = starts.shown(handle)
+    lags = client.rows_between(shown, ends)
+    return {
+        partition: _planned(spec, partition, at, ends, lags, partition not in starts.held[handle.name])
+        for partition, at in sorted(shown.items())
+    }
 
 
 def _tell_files(

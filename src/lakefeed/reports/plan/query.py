@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakefeed.columns.names import keeping_names
 from lakefeed.engine.spark.analyzer import bare_jvm
 from lakefeed.handles import widening
 from lakefeed.handles.handle import TableHandle
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 def _plan_columns(tables: Tables, handle: TableHandle, plan: PlannedTable, names: list[str]) -> None:
     """The columns that a query would make, where all tables that it reads are there."""
     schemas = {name: table.schema for name in names if (table := tables.handles[name].look())}
-    made = made_columns(handle.name, columns_of(bare_jvm(), tables.pipeline, handle.name, schemas))
+    columns = columns_of(bare_jvm(), tables.pipeline, handle.name, schemas)
+    with keeping_names(kept=tables.pipeline.tables[handle.name].keeps_names):
+        made = made_columns(handle.name, columns)
     if not handle.exists:
         check_partitioning(handle.partition_fields, made)
         plan.columns = [column_words(column) for column in handle.table_schema(made)]

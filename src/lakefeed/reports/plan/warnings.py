@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from shlex import quote
 
 import orjson
+import pyarrow as pa
 
+from lakefeed.columns.column_types import column, type_text
 from lakefeed.columns.inferred import mixed
+from lakefeed.columns.widening import merged_proposals
+from lakefeed.errors import TableError
 from lakefeed.events import Events, Offsets
 from lakefeed.handles.handle import TableHandle
 from lakefeed.handles.shaping_digest import rebuild_problem
@@ -22,8 +27,9 @@ from lakefeed.tables.detail.spark_writers import spark_beside
 from lakefeed.tables.log.data_file import by_partition, row_count
 from lakefeed.tables.positions import named_partition, rows_by_shaping
 from lakefeed.tables.rewrite.memory import beyond_memory
+from lakefeed.tables.schema import missing_columns
 from lakefeed.tables.table import LakeTable
-from lakefeed.text import counted, sentence
+from lakefeed.text import counted, sentence, yaml_mapping
 from lakefeed.units import format_duration
 
 _DAY = 86_400.0
@@ -42,6 +48,8 @@ _INTERVAL = re.compile(r"\s*(?:interval\s+)?(\d+)\s+(\w+?)s?\s*", re.IGNORECASE)
 _UNITS = {"week": 7 * _DAY, "day": _DAY, "hour": 3600.0, "minute": 60.0, "second": 1.0, "millisecond": 0.001}
 
 
+_DECIMAL_SIGN = re.compile("; (set `decimal: .*)")
+"""What the error about a number in CSV says of its decimal sign."""
 _MOST_WHOLE_FILES = 20
 """Records of a sample up to which each may be a whole file."""
 _MANY_OBJECTS = 20
@@ -179,10 +187,15 @@ class Warnings:
         events, refused = sum(one.events for one in samples), sum(one.refused for one in samples)
         if not events or refused < ADVISED_ABOVE * events:
             return
-        if any(one.remedy for one in samples):
-            self._remedies(handle, samples, events, refused)
-            return
         errors = [error for one in samples for error in one.errors]
+        signs = Counter(found[1] for error in errors if (found := _DECIMAL_SIGN.search(error)))
+        if signs.total() > len(errors) / 2:
+            # No other type of a column is the way out.
+            self._found[handle.name].append(f"{_share(refused, events)}; {signs.most_common(1)[0][0]}")
+            return
+        if any(one.remedy for one in samples):
+            self._remedies(handle, samples)
+            return
         proposals = [one.new_columns for one in samples if one.new_columns is not None]
         unfit = {name for one in samples for name in one.unfit}
         names = list(
@@ -190,25 +203,27 @@ class Warnings:
         )
         taken = sum(one.misfits[name] for one in samples for name in names)
         kinds = {name: "string" if name in unfit else "json" for name in names}
-        self._advise(handle, events, refused, taken, kinds)
+        self._advise(handle, samples, taken, kinds)
 
-    def _remedies(self, handle: TableHandle, samples: list[SampleOutcome], events: int, refused: int) -> None:
+    def _remedies(self, handle: TableHandle, samples: list[SampleOutcome]) -> None:
         """Advise the types of all columns that refuse events of any source."""
         kinds: dict[str, str] = {}
         remedies = [one.remedy for one in samples if one.remedy]
         for remedy in remedies:
             for name, kind in remedy.types.items():
                 kinds[name] = kind if kinds.get(name, kind) == kind else "json"
-        self._advise(handle, events, refused, sum(one.taken for one in remedies), kinds)
+        self._advise(handle, samples, sum(one.taken for one in remedies), kinds)
 
     def _advise(
-        self, handle: TableHandle, events: int, refused: int, taken: int, kinds: Mapping[str, str]
+        self, handle: TableHandle, samples: list[SampleOutcome], taken: int, kinds: Mapping[str, str]
     ) -> None:
         if taken:
+            seen = merged_proposals(handle.events(), *(one.new_columns for one in samples)) or pa.schema([])
+            refused = sum(one.refused for one in samples)
+            events = sum(one.events for one in samples)
+            which = "them all" if taken == refused else f"{taken:,} of them"
             self._found[handle.name].append(
-                f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead "
-                f"letters; to take {'them all' if taken == refused else f'{taken:,} of them'}, "
-                f"{_declared_as(handle, kinds)}"
+                f"{_share(refused, events)}; to take {which}, {_declared_as(handle, kinds, seen)}"
             )
 
     def _memory(self, name: str, table: LakeTable) -> None:
@@ -238,18 +253,57 @@ class Warnings:
             )
 
 
-def _declared_as(handle: TableHandle, kinds: Mapping[str, str]) -> str:
-    """What gives columns these types: a line of `schema`, and a command for columns that the table has."""
+def _share(refused: int, events: int) -> str:
+    return f"{refused:,} of {events:,} sampled events ({refused / events:.1%}) would become dead letters"
+
+
+def _declared_as(handle: TableHandle, kinds: Mapping[str, str], seen: pa.Schema) -> str:
+    """What gives columns these types: a line of `schema`, and a command for columns that the table has.
+
+    `seen` are the columns of the events.
+    """
+    if handle.spec is not None and handle.spec.reshapes:
+        return _declared_for_sql(handle, kinds, seen)
     there = handle.table.schema.names if handle.exists else []
     declared = handle.spec.declared.names if handle.spec and handle.spec.declared is not None else []
-    new = [f"{name}: {kind}" for name, kind in kinds.items() if name not in there or name in declared]
+    new = {name: kind for name, kind in kinds.items() if name not in there or name in declared}
     old = " ".join(f"--column {quote(f'{name} {kind}')}" for name, kind in kinds.items() if name in there)
     steps = (
         [f"stop the pipeline and run `lakefeed table replace {quote(handle.path)} {old} --yes`"]
         if old
         else []
     )
-    return " and ".join([*steps, *([f"declare `schema: {{{', '.join(new)}}}`"] if new else [])])
+    return " and ".join([*steps, *([f"declare `schema: {yaml_mapping(new)}`"] if new else [])])
+
+
+def _declared_for_sql(handle: TableHandle, kinds: Mapping[str, str], seen: pa.Schema) -> str:
+    """The `schema` for events of which `select` or a function makes other columns: all that it reads.
+
+    Where these would get other types than the table has, all rows are to be made anew.
+    """
+    shaping = handle.shaping
+    assert shaping is not None
+    types = {name: column(name, kind).type for name, kind in kinds.items()}
+    events = pa.schema([one.with_type(types.get(one.name, one.type)) for one in seen])
+    with suppress(TableError):
+        events = shaping.needed(events)
+    shown = events if shaping.spec.declared is None else [one for one in events if one.name in kinds]
+    text = f"declare `schema: {yaml_mapping({one.name: type_text(one.type) for one in shown})}`"
+    if not handle.exists or shaping.spec.python or not _changes_types(handle, events):
+        return text
+    again = f"lakefeed rebuild {handle.file} --table {handle.name} --yes"
+    return f"{text}, which changes the types that the table has, and then run `{again}`"
+
+
+def _changes_types(handle: TableHandle, events: pa.Schema) -> bool:
+    """Whether `select` makes columns of events with these types that the table has in others."""
+    assert handle.shaping is not None
+    have = handle.table.schema
+    try:
+        missing_columns(have, handle.shaping.lacking(handle.name, have, handle.shaping.made(events)))
+    except TableError:
+        return True
+    return False
 
 
 def _arrays(payload: bytes) -> Counter[str]:

@@ -345,7 +345,7 @@ class DeltaClient(SourceClient):
         def schema(piece: Piece) -> str:
             start = piece.start
             added = self._version(start.version) if start.past else self._history.snapshot(start.version)
-            return added.schema
+            return added.schema_of(piece)
 
         return [
             {"schema": text, "pieces": [piece.payload() for piece in group]}

@@ -9,9 +9,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from lakefeed.columns.mapping import physical_name
 from lakefeed.columns.partition_values import value_of
 from lakefeed.errors import TableError
-from lakefeed.tables.file_rows import arrow_schema, stored_name
+from lakefeed.tables.file_rows import arrow_schema
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.text import did_you_mean
 
@@ -47,7 +48,7 @@ def _by_time(column: str, schema: pa.Schema) -> Callable[[DataFile], Any]:
     field = schema.field(column)
     if not any(is_kind(field.type) for is_kind in _ORDERED):
         raise TableError(f"`event_time_order`: column {column} is {field.type}, which has no order in time.")
-    name = stored_name(field, {})
+    name = physical_name(field)
 
     def smallest(file: DataFile) -> Any:
         values = dict(file.partition)

@@ -19,7 +19,7 @@ from lakefeed.sources.delta.piece import Piece
 from lakefeed.sources.delta.readable import refuse_unreadable
 from lakefeed.sources.delta.source import DeltaSource
 from lakefeed.stores import local_folder, located, open_store, store_errors, store_path
-from lakefeed.tables.log.change_feed import INSERT, ChangedFile, changed_files, committed, is_on
+from lakefeed.tables.log.change_feed import DELETE, INSERT, ChangedFile, changed_files, committed, is_on
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.entry import Cleaned, Entry, entry_name, read_entry
 from lakefeed.tables.log.log import Log
@@ -66,6 +66,13 @@ class VersionRows:
     only_deletes: bool = False
     committed: int = 0
     """When a version was committed, in milliseconds since 1970."""
+    schema_before: str | None = None
+    """The columns that rows which leave the table had there; None where they are the same."""
+
+    def schema_of(self, piece: Piece) -> str:
+        """The columns in which a piece is read: a restore brings back narrower ones than its rows may fit."""
+        gone = piece.change == DELETE and self.schema_before is not None
+        return str(self.schema_before) if gone else self.schema
 
 
 class History:
@@ -226,7 +233,10 @@ class History:
         ]
         pieces = tuple(self._pieces(changed, version_start(entry.version), committed(entry)))
         rows = sum(piece.live for piece in pieces)
-        return VersionRows(pieces, shape.schema, rows, committed=entry.timestamp)
+        before = None
+        if entry.metadata is not None and any(piece.change == DELETE for piece in pieces):
+            before = self.shape(entry.version - 1).schema
+        return VersionRows(pieces, shape.schema, rows, committed=entry.timestamp, schema_before=before)
 
     def _pieces(self, files: Sequence[ChangedFile], at: DeltaOffset, moment: int = 0) -> Iterator[Piece]:
         row = 0

@@ -38,7 +38,7 @@ from lakefeed.sources.files.ledger import (
     with_state,
 )
 from lakefeed.sources.files.moved import MovedFiles, moved_files
-from lakefeed.sources.files.offset import MOST_NUMBERS, file_number, file_start
+from lakefeed.sources.files.offset import BEGUN_MARK, FIRST_MARK, MOST_NUMBERS, file_number, file_start
 from lakefeed.sources.files.piece import FoundFile, Work
 from lakefeed.sources.files.reading.opening import FileOpener, codec_of
 from lakefeed.sources.files.reading.parquet import row_groups
@@ -167,6 +167,13 @@ class FilesClient(SourceClient):
         """The id of the ledger as a number."""
         return {} if self._ledger.id is None else {LEDGER_MARK: ledger_mark(self._ledger.id)}
 
+    def begun(self, start: Offsets, marks: Mapping[str, int]) -> dict[str, int]:
+        """Which file a table begins with, and the next number by then: what others replace is known."""
+        # Where only the ledger is known, an earlier release has begun the table.
+        if PARTITION not in start or (LEDGER_MARK in marks and marks.get(FIRST_MARK) != start[PARTITION]):
+            return {}
+        return {FIRST_MARK: start[PARTITION], BEGUN_MARK: file_start(self._ledger.known.next_number)}
+
     def rows_between(self, position: Offsets, ends: Offsets) -> dict[str, int]:
         """By the size of the files, and the size that records have had."""
         return {
@@ -195,6 +202,10 @@ class FilesClient(SourceClient):
     def rows_missed(self, position: Offsets, ends: Offsets, made: int) -> dict[str, int]:
         """Those of files that `after` had taken away by then, or that had another content."""
         return {name: self._waiting.missed(at, ends[name], made * 1000) for name, at in position.items()}
+
+    def unread_again(self, position: Offsets, ends: Offsets) -> int:
+        """Files whose path was forgotten, or has another content that was not read in their place."""
+        return sum(self._waiting.lost(at, ends[name]) for name, at in position.items())
 
     def next_end(self, position: Offsets, ends: Offsets, allowed: Allowance) -> Offsets:
         """Behind as many whole files as fit, and one at least."""

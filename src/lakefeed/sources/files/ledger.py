@@ -127,6 +127,11 @@ class Ledger:
         self.table = LakeTable.open(
             "files", location.path, location.storage, self._store, durable=location.sync
         )
+        if self.table and self.table.shape.is_mapped:
+            raise TableError(
+                f"{location.path} has column mapping, which the ledger of a source may not have.\n"
+                "Set delta.columnMapping.mode to none with the engine that set it."
+            )
         self._read_all()
 
     @property

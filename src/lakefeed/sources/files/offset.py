@@ -14,6 +14,10 @@ MOST_RECORDS = 1 << _BITS
 MOST_NUMBERS = (1 << (63 - _BITS)) - 1
 """Numbers that there are: some 2 billion."""
 
+FIRST_MARK, BEGUN_MARK = "first", "begun"
+"""Marks in the log of a table: the offset at which it began, and the next offset of the ledger at that time.
+What a file before the latter replaces was replaced before the table began."""
+
 
 def file_start(number: int) -> int:
     """The offset before the first record of a file. Below 2**63 for some 2 billion files."""

@@ -11,7 +11,16 @@ import pyarrow.compute as pc
 
 from lakefeed.events import OffsetRange, Reload, Split
 from lakefeed.sources import Allowance
-from lakefeed.sources.files.known import FREE, GONE, READ, REPLACED, TAKEN_AWAY, UNREADABLE, KnownFiles
+from lakefeed.sources.files.known import (
+    FREE,
+    GONE,
+    READ,
+    REPLACED,
+    TAKEN_AWAY,
+    UNREADABLE,
+    WAITING,
+    KnownFiles,
+)
 from lakefeed.sources.files.ledger import Ledger
 from lakefeed.sources.files.offset import file_number, file_start, numbers_of
 from lakefeed.sources.files.piece import FoundFile, Work, found_files, shared_out
@@ -182,7 +191,7 @@ class WaitingFiles:
     def missed(self, start: int, end: int, made: int) -> int:
         """The records between that a table could not read as it was made after they were gone.
 
-        `made` is when, in microseconds since 1970.
+        `made` is when, in microseconds since 1970. A file that was replaced is gone.
         """
         rows = self._ledger.rows
         part = _counted(rows, *_numbers(start, end))
@@ -190,6 +199,18 @@ class WaitingFiles:
         then = rows.filter(pc.less(rows["discovered_at"].cast(pa.int64()), made))
         gone = pc.or_(_superseded(part, then), pc.is_in(part["state"], value_set=pa.array(GONE)))
         return pc.sum(part["rows"].filter(gone)).as_py() or 0
+
+    def lost(self, start: int, end: int) -> int:
+        """How many files between are read no more, and no newer content in place of theirs."""
+        rows = self._ledger.rows
+        part = _counted(rows, *_numbers(start, end))
+        gone = pc.or_(_superseded(part, rows), pc.is_in(part["state"], value_set=pa.array(GONE)))
+        part = part.filter(gone)
+        now = _newest(part, rows)
+        is_read = pc.is_in(now["state"], value_set=pa.array((WAITING, READ)))
+        is_replaced = pc.and_(pc.equal(part["state"], REPLACED), is_read)
+        lost: int = part.num_rows - (pc.sum(is_replaced).as_py() or 0)
+        return lost
 
     @property
     def _known(self) -> KnownFiles:
@@ -216,12 +237,17 @@ def _counted(rows: pa.Table, first: int, end: int) -> pa.Table:
     return part.filter(pc.or_(pc.invert(gone), was_read))
 
 
-def _superseded(part: pa.Table, among: pa.Table) -> pa.ChunkedArray:
-    """Whether what a number stood for is gone: its path has another content, or was cleared."""
+def _newest(part: pa.Table, among: pa.Table) -> pa.Table:
+    """What is known of the paths of some rows by their last numbers, in the same order."""
     rows = among.filter(pc.is_in(among["path"], value_set=part["path"].combine_chunks()))
     newest = rows.group_by("path").aggregate([("number", "max")])
     last = newest["number_max"].take(pc.index_in(part["path"], value_set=newest["path"]))
-    now = rows.take(pc.index_in(last, value_set=rows["number"]))
+    return rows.take(pc.index_in(last, value_set=rows["number"]))
+
+
+def _superseded(part: pa.Table, among: pa.Table) -> pa.ChunkedArray:
+    """Whether what a number stood for is gone: its path has another content, or was cleared."""
+    now = _newest(part, among)
     same = pc.and_(pc.equal(now["size"], part["size"]), pc.equal(now["modified"], part["modified"]))
     same = pc.and_(same, pc.fill_null(pc.equal(now["etag"], part["etag"]), True))
     return pc.or_(pc.invert(same), pc.is_in(now["state"], value_set=pa.array(TAKEN_AWAY)))

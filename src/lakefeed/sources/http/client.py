@@ -59,7 +59,7 @@ class HttpClient(SourceClient):
         """Equal numbers of events, each range with the pieces of segments that hold it."""
         return [
             tuple(replace(span, payload=self._pieces(span)) for span in task)
-            for task in dense_offsets.splits(ranges, cores)
+            for task in dense_offsets.splits(ranges, cores, self.rows_a_task)
         ]
 
     def check(self, positions: Offsets, marks: Mapping[str, int]) -> Offsets:

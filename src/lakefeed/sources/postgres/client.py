@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from lakefeed.columns.names import clean_column_name
 from lakefeed.errors import DataLoss, SourceUnavailable, StreamsLost
 from lakefeed.events import EPOCH, OffsetRange, Offsets, Outstanding, PartRead, Split
 from lakefeed.sources import Allowance, Finding, SourceClient
@@ -144,6 +145,20 @@ class PostgresClient(SourceClient):
         return {
             stream: [event_name(one) for one in self._published.get(stream, Published()).sent(table)]
             for stream, table in tables.items()
+        }
+
+    def original_names(self, takes: Callable[[str], bool]) -> dict[str, str]:
+        """What the catalog says; nothing of a name that stands for different columns of two tables."""
+        with self._asking() as connection:
+            tables = self._readable(connection, takes)
+        found: dict[str, set[str]] = {}
+        for stream, table in tables.items():
+            for column in self._published.get(stream, Published()).sent(table):
+                found.setdefault(event_name(column), set()).add(column)
+        return {
+            name: original
+            for name, (original, *others) in found.items()
+            if not others and name == clean_column_name(original) != original
         }
 
     def type_problem(self, takes: Callable[[str], bool], table_of: Callable[[str], str | None]) -> str | None:

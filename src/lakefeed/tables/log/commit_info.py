@@ -40,9 +40,23 @@ def commit_info_of(info: Mapping[str, Any]) -> dict[str, Any]:
     """Lakefeed's own commit info in that of an entry; empty for the commits of others."""
     text = info.get(COMMIT_KEY)
     if isinstance(text, str):
-        return dict(json.loads(text))
+        return _current(json.loads(text))
     # Spark's Delta has one text in which a commit may say something about itself.
     text = info.get("userMetadata")
     if isinstance(text, str) and text.startswith(f'{{"{COMMIT_KEY}":{{'):
-        return dict(json.loads(text)[COMMIT_KEY])
+        return _current(json.loads(text)[COMMIT_KEY])
     return {}
+
+
+def _current(commit_info: dict[str, Any]) -> dict[str, Any]:
+    """The names of today: earlier builds wrote `letters` for dead letters."""
+    if commit_info.get("kind") == "letters":
+        commit_info["kind"] = "dead_letters"
+    for name in ("letters", "letters_version"):
+        if name in commit_info:
+            commit_info[f"dead_{name}"] = commit_info.pop(name)
+    parts = commit_info.get("dead_letters")
+    for part in parts if isinstance(parts, list) else ():
+        if isinstance(part, dict) and "letters" in part:
+            part["dead_letters"] = part.pop("letters")
+    return commit_info

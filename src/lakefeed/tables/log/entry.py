@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow.fs as pafs
 
 from lakefeed.errors import StoreUnavailable, TableError
 from lakefeed.stores import store_path
+from lakefeed.tables.log.commit_info import commit_info_of
 from lakefeed.tables.log.data_file import DataFile
 
 LOG = "_delta_log"
@@ -147,8 +147,7 @@ def _named_positions(info: dict[str, Any]) -> set[str]:
     A disk that lost its power may have kept the beginning of an entry, rows included. Whoever believed it
     would read the events of these rows again.
     """
-    text = info.get("lakefeed")
-    commit_info = json.loads(text) if isinstance(text, str) else {}
+    commit_info = commit_info_of(info)
     match commit_info.get("kind"):
         case "rows" | "overwrite" | "position" | "upsert" | "history" | "deduplicate":
             head = f"{commit_info['pipeline']}/{commit_info['source']}"
@@ -156,7 +155,7 @@ def _named_positions(info: dict[str, Any]) -> set[str]:
         case "refresh":
             head = f"{commit_info['pipeline']}/#query"
             return {head, *(f"{head}/{table}" for table in commit_info["inputs"])}
-        case "letters":
-            return set(commit_info["letters"])
+        case "dead_letters":
+            return set(commit_info["dead_letters"])
         case _:
             return set()

@@ -33,14 +33,22 @@ Files = Callable[[], Iterable[DataFile]]
 """Finds the files of a table that an operation reads; asked only where they are needed."""
 
 
-def create_mirrored(store: pafs.FileSystem, make: Callable[[str], object]) -> None:
-    """Let delta-rs make a table in a folder here, and put its first entry into the store.
+def create_mirrored(
+    store: pafs.FileSystem, make: Callable[[str], object], amend: Callable[[list[Action]], object] = len
+) -> None:
+    """Let delta-rs make a table in a folder here, and put its first entry into the store once it is amended.
 
     Raises FileExistsError where there is one.
     """
+    if Log.open(store) is not None:
+        # Its first entry may have been cleaned away.
+        raise FileExistsError(entry_name(0))
     with _folder() as folder:
         make(str(folder))
-        write_entry(store, 0, _entry(store, folder, 0))
+        actions = _entry(store, folder, 0)
+        amend(actions)
+        store.create_dir(LOG)
+        write_entry(store, 0, actions)
 
 
 def alter_mirrored(

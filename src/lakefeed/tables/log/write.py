@@ -34,7 +34,12 @@ def writes_entries(delta: DeltaTable, store: pafs.FileSystem) -> bool:
     features ask of a commit is not looked at: a table of which one asks anything is not fed at all.
     """
     # The handle has no public name for its options.
-    return not delta._storage_options if local_folder(store) is not None else is_conditional(store)
+    return puts_entries(store, delta._storage_options)
+
+
+def puts_entries(store: pafs.FileSystem, options: Mapping[str, str] | None) -> bool:
+    """The same of a table that delta-rs would reach with these options."""
+    return not options if local_folder(store) is not None else is_conditional(store)
 
 
 def footprint(store: pafs.FileSystem, version: int) -> Hashable | None:

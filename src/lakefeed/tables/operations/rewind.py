@@ -36,7 +36,7 @@ _OWN_KINDS = (
     "replay",
     "alter",
     "evolve",
-    "letters",
+    "dead_letters",
 )
 
 

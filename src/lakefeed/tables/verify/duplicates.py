@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +30,13 @@ class OriginColumns:
     partition: tuple[str, ...]
     offset: str
     timestamp: str
+
+    def stored(self, names: Mapping[str, str]) -> OriginColumns:
+        """The same as files call them, by what these call each column."""
+        partition = tuple(names.get(name, name) for name in self.partition)
+        return OriginColumns(
+            partition, names.get(self.offset, self.offset), names.get(self.timestamp, self.timestamp)
+        )
 
 
 OF_ROWS = OriginColumns(("_topic", "_partition"), "_offset", "_timestamp")

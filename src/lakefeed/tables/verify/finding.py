@@ -13,7 +13,7 @@ KINDS = {
     "foreign": "rows that somebody else added or removed",
     "restore": "a restore that left the positions behind",
     "log": "a version that is missing in the log, or cannot be read",
-    "letters": "dead letters that are missing, or there twice",
+    "dead_letters": "dead letters that are missing, or there twice",
     "interrupted": "a replay or a rewind that did not come to its end",
     "duplicate": "an event that is in the table twice",
     "difference": "rows that the source and its copy do not have alike",

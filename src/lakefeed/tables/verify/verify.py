@@ -20,7 +20,7 @@ from lakefeed.tables.verify.strangers import NOBODY, Expected, told_of_stranger
 from lakefeed.tables.write.mode import FORMER_KEYS_KIND
 from lakefeed.text import counted, first_line, listed
 
-_APPENDS = ("rows", "position", "replay", "letters")
+_APPENDS = ("rows", "position", "replay", "dead_letters")
 """Kinds of commits that add as many rows as their commit info says, and remove none."""
 
 _OF_DEAD_LETTERS = ("replayed", "reloaded", "discard", "returned")
@@ -185,9 +185,9 @@ class _Walk:
         at = entry.info.get("timestamp")
         if entry.version == 0:
             self.verified.created = at
-        if self._letters and kind == "letters" and at is not None:
+        if self._letters and kind == "dead_letters" and at is not None:
             self.verified.dead_lettered = (
-                dict.fromkeys(commit_info.get("letters") or (), at) | self.verified.dead_lettered
+                dict.fromkeys(commit_info.get("dead_letters") or (), at) | self.verified.dead_lettered
             )
         if kind in ("rewind", "replay", *_OF_DEAD_LETTERS):
             self.verified.untouched = False
@@ -354,7 +354,7 @@ class _Walk:
     ) -> None:
         """Letters that were replayed or discarded, or whatever else Lakefeed has done with a purpose."""
         if kind in _OF_DEAD_LETTERS:
-            reported, real = int(commit_info.get("letters", 0)), abs(removed - added)
+            reported, real = int(commit_info.get("dead_letters", 0)), abs(removed - added)
             if reported != real:
                 self._wrong(
                     entry, f"the commit reports {reported:,} dead letters ({kind}), it moved {real:,}"

@@ -11,6 +11,7 @@ from pathlib import Path
 from lakefeed.backoff import backoff
 from lakefeed.errors import BatchFailed, Fenced, LakefeedError, StoreUnavailable
 from lakefeed.stores import drop_files, local_folder, store_errors
+from lakefeed.tables.data_files import named_files
 from lakefeed.tables.log.data_file import DataFile
 from lakefeed.tables.log.entry import read_entry
 from lakefeed.tables.operations.checkpoint import checkpoint_when_due
@@ -156,7 +157,7 @@ class _Effort:
             if any(file.data_change for file in other.removes):
                 return False
             added += [file for file in other.adds if file.data_change]
-        return not added or not entry.meets(added)
+        return not added or not entry.meets(named_files(self.table, added))
 
     def check_files(self) -> None:
         """Raise unless every file is where the table is, as it was written.

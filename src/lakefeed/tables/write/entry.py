@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from deltalake import PostCommitHookProperties
@@ -26,7 +26,7 @@ def try_entry(table: LakeTable, entry: NewEntry, token: str) -> Exception | None
     """
     try:
         with store_errors(table.path):
-            if table.writes_entries or entry.is_own:
+            if table.writes_entries or entry.is_own or table.shape.is_mapped:
                 return _write(table, entry, token)
             _commit_by_delta(table, entry, token)
     except (CommitFailedError, LakefeedError) as error:
@@ -52,7 +52,24 @@ def _write(table: LakeTable, entry: NewEntry, token: str) -> FileExistsError | N
         *(feed_action(file.path, file.size, file.partition_values) for file in entry.feed),
         *({"txn": {"appId": name, "version": to}} for name, to in entry.transactions.items()),
     ]
+    shapes = [table.shape, *([entry.becomes] if entry.becomes else [])]
+    if any(shape.is_mapped for shape in shapes):
+        names = {name: stored for shape in shapes for name, stored in shape.physical_names.items()}
+        actions = [_under_physical_names(action, names) for action in actions]
     return table.put(actions)
+
+
+def _under_physical_names(action: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """An action about a file with its partition values as the log of a table with column mapping has them."""
+    ((kind, body),) = action.items()
+    if "partitionValues" not in body:
+        return action
+    return {
+        kind: {
+            **body,
+            "partitionValues": {names[name]: value for name, value in body["partitionValues"].items()},
+        }
+    }
 
 
 def _reshaping(table: LakeTable, entry: NewEntry) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from lakefeed.errors import TableError
+from lakefeed.errors import RowsNotReplaced, TableError
 from lakefeed.events import Reload
 from lakefeed.files import WrittenFile
 from lakefeed.tables.log.data_file import DataFile
@@ -35,8 +35,10 @@ class Reloads:
     """The column with the stream of each row; None where the table has none."""
     folders: Sequence[str] = ()
     """The folders that the sources of the table read now, where each file has its own path."""
-    remedy: str = ""
-    """How the table gets the right rows where these cannot be replaced."""
+    commands: tuple[str, ...] = ()
+    """What makes the table anew, and the tables that it feeds, where its rows cannot be replaced."""
+    by_hand: str = ""
+    """How the table gets the right rows where it cannot be made anew."""
 
     @property
     def streams(self) -> str:
@@ -47,6 +49,10 @@ class Reloads:
     def former(self) -> list[tuple[int, int]]:
         """The ranges of offsets whose rows go."""
         return sorted(span for one in self.files for span in one.former)
+
+    def refused(self, problem: str) -> RowsNotReplaced:
+        """The error of a table that cannot replace the rows."""
+        return RowsNotReplaced(problem, self.commands, self.by_hand)
 
     def to_commit_info(self, rows: int) -> dict[str, Any]:
         """The offsets that each file had, and how many rows have gone."""

@@ -8,35 +8,26 @@ replaced.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakefeed.errors import TableError
+from lakefeed.errors import RowsNotReplaced
 from lakefeed.events import Reload
-from lakefeed.files import WrittenFile
-from lakefeed.files.parquet import FileTarget, write_files
-from lakefeed.stores import drop_files
+from lakefeed.files.parquet import FileTarget
 from lakefeed.tables.data_files import add_actions, data_files, read_rows, stored_row_count
-from lakefeed.tables.log.change_feed import TYPE, is_on
 from lakefeed.tables.log.data_file import DataFile, row_count
 from lakefeed.tables.log.entry import read_entry
-from lakefeed.tables.log.listing import CHANGES
 from lakefeed.tables.positions import application_id
 from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable, commit_info_of
-from lakefeed.tables.write.keyed.copy_on_write import CopyOnWrite
-from lakefeed.tables.write.keyed.keys import KeyIndex, Numbers
-from lakefeed.tables.write.keyed.layout import Edit, Written
-from lakefeed.tables.write.keyed.lookup import find, rows_at
+from lakefeed.tables.write.keyed.keys import KeyIndex
+from lakefeed.tables.write.keyed.layout import Edit
+from lakefeed.tables.write.keyed.lookup import find
 from lakefeed.tables.write.mode import Change, NewEntry, Reloads, refuse_append_only
-
-_NONE: Numbers = np.zeros(0, np.int64)
-_PIECE_ROWS = 250_000
-"""So many rows of a file are held at a time."""
+from lakefeed.tables.write.removal import NO_ROWS, entry_without
 
 
 class ReloadMode:
@@ -54,47 +45,11 @@ class ReloadMode:
         assert change.reloads is not None
         self.check(table.shape, table.path)
         edits = former_rows(table, change.reloads)
-        written = self._without(table, change.reloads, edits)
-        made = [file.path for file in written.added]
-        try:
-            feed = self._feed(table, change, edits) if edits and is_on(table.properties) else []
-        except BaseException:
-            drop_files(table.store, made)
-            raise
-        gone = sum(len(edit.gone) for edit in edits)
-        return NewEntry(
-            [*change.files, *written.added],
-            change.transactions,
-            {**change.commit_info, "reloaded": change.reloads.to_commit_info(gone)},
-            written.removed,
-            feed=feed,
-            blind=False,
-            made=[*made, *(file.path for file in feed)],
-        )
+        info = {"reloaded": change.reloads.to_commit_info(sum(len(edit.gone) for edit in edits))}
+        return entry_without(table, change, edits, self._targets(table.shape), change.reloads.column, info)
 
     def landed(self, entry: NewEntry) -> None:
         """Nothing needs to be known of it."""
-
-    def _without(self, table: LakeTable, reloads: Reloads, edits: Sequence[Edit]) -> Written:
-        """The files without these rows; a file that nothing is left of just goes."""
-        whole = [edit.file for edit in edits if len(edit.gone) == edit.file.rows]
-        partly = [edit for edit in edits if len(edit.gone) != edit.file.rows]
-        if not partly:
-            return Written(removed=whole)
-        assert reloads.column is not None, "without a column, whole files go"
-        none, target = table.schema.empty_table(), self._targets(table.shape)
-        written = CopyOnWrite().write(table, target, [reloads.column], partly, none)
-        return replace(written, removed=[*whole, *written.removed])
-
-    def _feed(self, table: LakeTable, change: Change, edits: Sequence[Edit]) -> list[WrittenFile]:
-        """The change data feed of the entry: its readers look at nothing else."""
-        schema = pa.schema([*table.schema, pa.field(TYPE, pa.string())])
-        target = replace(
-            self._targets(table.shape), schema=schema, sort_by=(), folder=f"{CHANGES}/", prefix="cdc"
-        )
-        return write_files(
-            table.store, target, (part.cast(schema) for part in _changes(table, change.files, edits))
-        )
 
 
 def former_rows(table: LakeTable, reloads: Reloads) -> list[Edit]:
@@ -108,13 +63,13 @@ def former_rows(table: LakeTable, reloads: Reloads) -> list[Edit]:
         without = {streams[at] for at in np.setdiff1d(np.arange(len(streams)), found.numbers)}
         _refuse_moved(table, files, reloads, [one for one in reloads.files if one.stream in without])
         # What stays is written again in the order in which it lies there.
-        return [Edit(match.file, match.indexes, _NONE, match.span, is_sorted=True) for match in matches]
+        return [Edit(match.file, match.indexes, NO_ROWS, match.span, is_sorted=True) for match in matches]
     there = {file.path: file for file in files}
     alone = list(_added_alone(table, reloads))
     if any(path not in there or there[path].vector is not None for path in alone):
         raise _not_told(table, reloads)
     counts = {path: stored_row_count(table.store, there[path]) for path in alone}
-    return [Edit(there[path], np.arange(count), _NONE) for path, count in counts.items()]
+    return [Edit(there[path], np.arange(count), NO_ROWS) for path, count in counts.items()]
 
 
 def _refuse_moved(
@@ -132,9 +87,9 @@ def _refuse_moved(
             for folder in reloads.folders:
                 others = others.filter(pc.invert(pc.starts_with(others, folder.rstrip("/") + "/")))
             if len(others):
-                raise TableError(
+                raise reloads.refused(
                     f"table {table.name}: no row is of {one.stream}, but rows of {others[0]} may be, from "
-                    f"before it was moved, so they cannot be replaced.\n{reloads.remedy}"
+                    "before it was moved, so they cannot be replaced"
                 )
 
 
@@ -193,33 +148,16 @@ def _replays(info: Mapping[str, Any], reloads: Reloads, spans: Collection[tuple[
     """Whether a commit has rows of dead letters of these offsets, which are rows beside others."""
     if info.get("kind") != "replay":
         return False
-    groups = [group for group in info.get("letters", ()) if group[0] == reloads.source]
+    groups = [group for group in info.get("dead_letters", ()) if group[0] == reloads.source]
     offsets = [offset for *_, own in groups for offset in own]
     return any(start <= offset < end for offset in offsets for start, end in spans)
 
 
-def _not_told(table: LakeTable, reloads: Reloads) -> TableError:
-    if any(one.is_name_reused for one in reloads.files):
-        why, remedy = ": an earlier file had the same path, or may have had it", reloads.remedy
-    else:
-        why, remedy = "", f"Add `metadata: {{_topic: _file}}` to the table. {reloads.remedy}"
-    return TableError(
+def _not_told(table: LakeTable, reloads: Reloads) -> RowsNotReplaced:
+    is_reused = any(one.is_name_reused for one in reloads.files)
+    by_path = "an earlier file had the same path, or may have had it"
+    why = by_path if is_reused else "no column has the path for all of them (`metadata: {_topic: _file}`)"
+    return reloads.refused(
         f"table {table.name}: nothing tells which of its rows are of {reloads.streams}, so they cannot be "
-        f"replaced{why}.\n{remedy}"
+        f"replaced: {why}"
     )
-
-
-def _changes(table: LakeTable, files: Sequence[WrittenFile], edits: Sequence[Edit]) -> Iterator[pa.Table]:
-    """The rows that leave, and those that come."""
-    for edit in edits:
-        for start in range(0, len(edit.gone), _PIECE_ROWS):
-            gone = edit.gone[start : start + _PIECE_ROWS]
-            yield _typed(rows_at(table, edit.file, gone, table.schema), "delete")
-    for file in files:
-        own = DataFile(file.path, file.path, file.size, file.rows, tuple(file.partition_values.items()))
-        for batch in read_rows(table, [own]):
-            yield _typed(pa.Table.from_batches([batch]), "insert")
-
-
-def _typed(rows: pa.Table, kind: str) -> pa.Table:
-    return rows.append_column(TYPE, pa.repeat(pa.scalar(kind), rows.num_rows))

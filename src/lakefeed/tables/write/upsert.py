@@ -313,10 +313,9 @@ class UpsertMode:
             if len(stays):
                 (row,) = rows.slice(int(stays[0]), 1).to_pylist()
                 key = ", ".join(f"{name}={value}" for name, value in row.items())
-                raise TableError(
+                raise reloads.refused(
                     f"table {table.name}: the rows of {reloads.streams} cannot be replaced: the row {key} is "
-                    "of it, and it does not have this key any more, or with an older `sequence_by`.\n"
-                    f"{reloads.remedy}"
+                    "of it, and it does not have this key any more, or with an older `sequence_by`"
                 )
 
     def _meets(self, table: LakeTable, index: KeyIndex | None, files: Sequence[DataFile]) -> bool:

@@ -73,12 +73,12 @@ def sign_in(nonce: str, wrong: bool) -> str:
 def _state(view: RunView, pipeline: Pipeline, found: list[Concern]) -> tuple[str, str]:
     down = [one for one in found if one.level == DOWN]
     if down:
-        return "down", f"{len(down)} need{'s' if len(down) == 1 else ''} you"
+        return "down", counted(len(down), "problem")
     if reasons(view, pipeline):
         return "new", "starting"
     if found:
-        return "warn", "flows, with dead letters"
-    return "up", "waiting for events" if view.waiting else "flows"
+        return "warn", f"running, {counted(len(found), 'warning')}"
+    return "up", "waiting for events" if view.waiting else "running"
 
 
 def _waiting(view: RunView) -> str:

@@ -62,7 +62,7 @@ def plan(tmp_path: Path) -> FlowPlan:
     )
     source = source_of(pipeline, "clicks")
     letters = str(tmp_path / "letters")
-    return FlowPlan("shop", "clicks", source, format_of(source), (table,), letters, {}, cores=2)
+    return FlowPlan("shop", "clicks", source, format_of(source), (table,), letters, {})
 
 
 def read(plan: FlowPlan, ranges: Sequence[OffsetRange] = RANGES) -> list[pa.RecordBatch]:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from lakefeed.engine.batch.limits import BatchLimits
 from lakefeed.events import Offsets
 from lakefeed.pipeline.flush import Flush
+from lakefeed.sources import Allowance
 from lakefeed.sources.generate.source import GenerateClient, GenerateSource
 
 
@@ -137,3 +140,33 @@ def test_batches_that_are_lost_again_and_again_still_take_something() -> None:
         limits.shrink()
 
     assert next_end(limits, {"0": 0}, {"0": 5000}) == {"0": 1}
+
+
+@pytest.mark.parametrize(
+    ("flush", "cores", "expected"),
+    [
+        (Flush(), 1, (1_000_000, 128 * 2**20)),
+        (Flush(), 4, (1_000_000, 128 * 2**20)),
+        (Flush(), 8, (2_000_000, 256 * 2**20)),
+        (Flush(rows=1_000), 8, (1_000, 256 * 2**20)),
+        (Flush(bytes="1MB"), 8, (2**20, 2**20)),
+    ],
+)
+def test_limits_that_the_file_does_not_set_grow_with_the_cores(
+    flush: Flush, cores: int, expected: tuple[int, int]
+) -> None:
+    limits = BatchLimits(flush, hurry=True, clock=Clock())
+    limits.learn(rows=1, size=1)
+
+    allowed = limits.allowed(10**9, cores)
+
+    assert allowed == Allowance(*expected)
+
+
+@pytest.mark.parametrize(("size", "expected"), [(100, 50_000), (1_000, 16_777), (2**30, 1)])
+def test_large_events_need_fewer_for_a_task_of_their_own(size: int, expected: int) -> None:
+    limits = BatchLimits(Flush())
+    limits.learn(rows=1, size=size)
+
+    assert limits.rows_a_task == expected
+    assert BatchLimits(Flush()).rows_a_task == 50_000

@@ -22,12 +22,12 @@ def table(name: str, rows_from: Offsets) -> TablePlan:
     )
 
 
-def plan(*tables: TablePlan, cores: int = 2) -> FlowPlan:
-    return FlowPlan("shop", "clicks", GenerateSource(), JsonFormat(), tables, "letters", {}, cores)
+def plan(*tables: TablePlan) -> FlowPlan:
+    return FlowPlan("shop", "clicks", GenerateSource(), JsonFormat(), tables, "letters", {})
 
 
 def split(start: Offsets, end: Offsets, made: FlowPlan) -> list[Split]:
-    return splits(GenerateClient(GenerateSource(), "clicks"), start, end, made)
+    return splits(GenerateClient(GenerateSource(), "clicks"), start, end, made, cores=2)
 
 
 def test_small_batch_is_one_task_over_all_partitions() -> None:

@@ -120,8 +120,8 @@ class Ears:
             case RefusingMany():
                 self.refusals.append(event)
             case Committed():
-                if event.letters:
-                    self.letters.append((event.table, event.letters))
+                if event.dead_letters:
+                    self.letters.append((event.table, event.dead_letters))
             case SourceStopped(text=text) | TableStopped(text=text):
                 self.stops.append(text)
             case SchemaInferred(table=table, lines=lines, events=events):

@@ -81,6 +81,31 @@ def test_numbers_keep_every_digit() -> None:
     ]
 
 
+def test_empty_array_is_an_empty_object_and_the_other_way_round() -> None:
+    assert values("struct<a: long>", '{"a": 1}', "[]", "{}") == [{"a": 1}, {"a": None}, {"a": None}]
+    assert values("map<string, long>", '{"a": 1}', "[]") == [[("a", 1)], []]
+    assert values("array<long>", "[1]", "{}") == [[1], []]
+    assert values("array<struct<m: map<string, double>>>", '[{"m": []}, []]', '[{"m": {"a": 1.5}}]') == [
+        [{"m": []}, {"m": None}],
+        [{"m": [("a", 1.5)]}],
+    ]
+
+
+def test_whole_numbers_and_midnights_may_be_written_in_other_ways() -> None:
+    assert values("long", "13.0", "1e3", "-0.0", "9007199254740992e0", "9223372036854775807.00") == [
+        13,
+        1000,
+        0,
+        2**53,
+        2**63 - 1,
+    ]
+    assert values("timestamp(s)", "1700000000.0") == [datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)]
+    assert (
+        values("date", '"2026-11-15"', '"2026-11-15T00:00:00.000Z"', '"2026-11-15T02:00:00+02:00"')
+        == [date(2026, 11, 15)] * 3
+    )
+
+
 def test_decimals_come_as_numbers_or_as_strings() -> None:
     assert values("decimal(10,2)", "1", '"1.5"', "1.500", "1e2", '"+.5"', "-99999999.99") == [
         Decimal("1.00"),

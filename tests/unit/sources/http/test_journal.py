@@ -229,7 +229,11 @@ class Failing(DiskSegments):
         super().append(number, at, parts)
 
 
-def test_write_that_fails_takes_no_number_and_leaves_nothing(tmp_path: Path) -> None:
+def test_write_that_fails_takes_no_number_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It would show by itself that the disk can be written to again.
+    monkeypatch.setattr("lakefeed.sources.http.journal.journal._RETRY", 600.0)
     folder = tmp_path / "journal"
     with journal_of(folder) as journal:
         journal._segments = disk = Failing(str(folder))

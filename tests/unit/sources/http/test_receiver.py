@@ -16,13 +16,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
+from lakefeed import Pipeline
+from lakefeed.engine.batch.payload_validator import PayloadValidator
 from lakefeed.events import OffsetRange
+from lakefeed.handles.tables import Tables
 from lakefeed.sources.http.client import HttpClient
 from lakefeed.sources.http.journal.keys import name_of
 from lakefeed.sources.http.receiver.server import Received
 from lakefeed.sources.http.source import HttpSource
-from support.http_source import pipeline_of, post, raw, received
+from support.http_source import pipeline_of, post, raw, received, shop
 from support.processes import wait_until
 
 
@@ -133,6 +137,41 @@ def test_reject_knows_what_the_declared_columns_of_tables_would_refuse(tmp_path:
     assert [one["index"] for one in told["rejected"]] == [1, 2, 3]
     assert told["rejected"][1]["error"].startswith("id: expected long")
     assert (good[0], journalled(tmp_path)) == (202, [b'{"id": 1, "price": 1.50}'])
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize(
+    ("rule", "refused"), [("add", [1]), ("ignore", [1]), ("rescue", [1]), ("dead_letter", [1, 4])]
+)
+def test_reject_asks_nothing_of_columns_that_were_inferred(
+    tmp_path: Path, rule: str, refused: list[int], looks: bool
+) -> None:
+    """The table has been looked at before the port opens, or has not, as after a restart."""
+    meta = pa.array([{"a": 1, "seen": 1}])
+    write_deltalake(tmp_path / "orders", pa.table({"id": [1], "count": [1], "meta": meta}))
+    table = f"schema: {{id: long, meta: 'struct<a: long>'}}, evolve: {{new_column: {rule}}}"
+    tables = Tables(Pipeline.from_file(shop(tmp_path, "on_bad: reject", table)))
+    if looks:
+        tables.handles["orders"].look()
+    events = [
+        b'{"id": 1, "count": 1.5}',
+        b'{"id": "x", "count": 1}',
+        b'{"id": 2, "count": "many"}',
+        b'{"id": 3, "meta": {"a": 1, "seen": 2.5}}',
+        b'{"id": 4, "colour": "red"}',
+    ]
+
+    found = PayloadValidator(tables, "api")("orders", events)
+
+    assert sorted(found) == refused
+
+
+def test_reject_asks_nothing_of_a_table_without_declared_columns(tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "orders", pa.table({"id": [1]}))
+    tables = Tables(Pipeline.from_file(shop(tmp_path, "on_bad: reject")))
+    tables.handles["orders"].look()
+
+    assert PayloadValidator(tables, "api")("orders", [b'{"id": 1.5}', b'{"id": "x"}']) == {}
 
 
 @pytest.mark.parametrize(
@@ -353,8 +392,9 @@ def test_full_journal_is_503_until_tables_have_caught_up(tmp_path: Path) -> None
 
 
 def test_wait_for_the_table_is_201_or_504_and_durable_in_both(tmp_path: Path) -> None:
-    with received(tmp_path, "wait_timeout: 2s") as api, ThreadPoolExecutor(1) as pool:
+    with received(tmp_path, "wait_timeout: 500ms") as api:
         late = post(api, "/orders?wait=table", b"{}")
+    with received(tmp_path) as api, ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(post, api, "/orders?wait=table", b"{}")
         wait_until(lambda: len(api.waiters._waiting) == 1, 120, lambda: "it does not wait")
         api.waiters.reach("orders", {"orders": 2})

@@ -16,6 +16,7 @@ from lakefeed.tables.write import commit as commits
 from lakefeed.tables.write.deduplicate import DedupeRules, DeduplicateMode
 from lakefeed.tables.write.keyed import KeyRules
 from lakefeed.tables.write.mode import Change, NewEntry
+from lakefeed.testing.landed import read_rows
 from lakefeed.upkeep.file_writer import file_writer
 from support.delta_tables import open_any
 from support.keyed_table import KeyedTable
@@ -190,3 +191,18 @@ def test_versions_that_come_while_the_log_is_cleaned_are_not_passed(
 
     assert race.decided == 2
     assert [row["at"] for row in table.rows() if row["id"] == 7] == [9]
+
+
+def test_rows_of_others_have_their_keys_where_a_mapped_column_is_that_of_the_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapping = {"delta.columnMapping.mode": "name"}
+    rules = KeyRules(("id",), ("at",))
+    table = KeyedTable(tmp_path / "rows", SCHEMA, rules, partition_by=["id"], properties=mapping)
+    table.apply({"id": 1, "at": 1})
+    race = Race(table, monkeypatch, append_of_its_key, 1)
+
+    table.apply({"id": 1, "at": 3}, {"id": 7, "at": 4})
+
+    assert race.decided == 2
+    assert [(row["id"], row["at"]) for row in read_rows(table.path)[1] if row["id"] == 7] == [(7, 9)]

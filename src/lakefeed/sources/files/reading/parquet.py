@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,9 @@ def parquet_rows(stream: pa.NativeFile, piece: Piece) -> Iterator[tuple[pa.Recor
         if not tells_of_content(error):
             raise
         reason = (str(error).splitlines() or ["no reason given"])[0][:200]
+        if isinstance(error, pa.ArrowNotImplementedError):
+            text = f"something in the file is not read: {reason}. Write it again with another type or codec"
+            raise Unreadable("bad_parquet", text) from None
         raise Unreadable("bad_parquet", f"no Parquet, or damaged: {reason}") from None
 
 
@@ -45,13 +48,29 @@ def row_groups(stream: pa.NativeFile) -> list[int] | None:
     return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
 
 
+def _refuse_doubled(fields: Iterable[pa.Field], inside: str = "") -> None:
+    """Raise Unreadable where a name comes twice: which of the two columns is meant would be a guess."""
+    seen: set[str] = set()
+    for field in fields:
+        if field.name in seen:
+            text = f"there are two columns '{inside}{field.name}'. Write the file again with other names"
+            raise Unreadable("bad_parquet", text)
+        seen.add(field.name)
+        kind = field.type
+        below = [kind.field(at) for at in range(kind.num_fields)] if pa.types.is_nested(kind) else []
+        _refuse_doubled(below, f"{inside}{field.name}.")
+
+
 def _plain(rows: pa.RecordBatch) -> pa.RecordBatch:
     columns = []
+    _refuse_doubled(rows.schema)
     for field, column in zip(rows.schema, rows.columns, strict=True):
         kind = plain_type(field.type)
         if kind is None:
             raise Unreadable(
-                "bad_parquet", f"column '{field.name}' is of type {field.type}, which tables do not have"
+                "bad_parquet",
+                f"column '{field.name}' is of type {field.type}, which tables do not have. "
+                "Write the file again with another type, or without the column",
             )
         columns.append(plain_column(column, kind))
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)

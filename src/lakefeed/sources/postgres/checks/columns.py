@@ -51,7 +51,7 @@ def column_findings(
             yield Finding("warn", text.removesuffix("."), remedy, stream)
         elif other_names(sent):
             renamed = listed(f"`{name}` is {event_name(name)}" for name in other_names(sent))
-            text = f"columns of {stream} have another name in the table, as a Delta table or Lakefeed needs: "
+            text = f"columns of {stream} have another name in events, and in tables without `names: keep`: "
             yield Finding("ok", text + renamed, stream=stream)
 
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from lakefeed.columns.mapping import mapped_as, present_names
 from lakefeed.columns.views import without_views
 from lakefeed.stores import store_errors, store_path
 from lakefeed.tables.data_files import (
@@ -212,7 +213,7 @@ def read_columns(store: pafs.FileSystem, file: DataFile, schema: pa.Schema) -> I
     """All rows of a file, but only these columns."""
     with store_errors(store_path(store)), open_data(store, file.path) as stream:
         reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us", pre_buffer=True)
-        names = _present(reader, schema)
+        names = present_names(schema, reader.schema_arrow)
         for batch in reader.iter_batches(batch_size=_BATCH_ROWS, columns=names, use_threads=False):
             yield conformed(batch, schema, file.partition)
 
@@ -220,9 +221,10 @@ def read_columns(store: pafs.FileSystem, file: DataFile, schema: pa.Schema) -> I
 def rows_at(table: LakeTable, file: DataFile, indexes: Numbers, schema: pa.Schema) -> pa.Table:
     """The rows at these indexes of a file, which ascend; one row group is held at a time."""
     found: list[pa.RecordBatch] = []
+    schema = mapped_as(schema, table.schema)
     with store_errors(table.path), open_data(table.store, file.path) as stream:
         reader = pq.ParquetFile(stream, coerce_int96_timestamp_unit="us")
-        names, start = _present(reader, schema), 0
+        names, start = present_names(schema, reader.schema_arrow), 0
         for group in range(reader.num_row_groups):
             end = start + reader.metadata.row_group(group).num_rows
             wanted = indexes[np.searchsorted(indexes, start) : np.searchsorted(indexes, end)]
@@ -264,11 +266,6 @@ def _taken(reader: pq.ParquetFile, group: int, indexes: Numbers, names: list[str
         return pa.RecordBatch.from_struct_array(pa.Array.from_buffers(pa.struct([]), len(indexes), [None]))
     rows = without_views(reader.read_row_group(group, columns=names, use_threads=False))
     return rows.take(pa.array(indexes)).combine_chunks().to_batches()[0]
-
-
-def _present(reader: pq.ParquetFile, schema: pa.Schema) -> list[str]:
-    there = set(reader.schema_arrow.names)
-    return [name for name in schema.names if name in there]
 
 
 def _match(

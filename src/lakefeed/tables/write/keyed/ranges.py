@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from lakefeed.columns.mapping import present_names, unmapped
 from lakefeed.columns.staged import OP, STAGED, TRUNCATE, staged_schema
 from lakefeed.files import WrittenFile
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import open_data
-from lakefeed.tables.file_rows import conformed, stored_name
+from lakefeed.tables.file_rows import conformed
 from lakefeed.tables.table import LakeTable
 from lakefeed.tables.write.keyed.keys import Numbers, in_one_piece, ranks, taken
 
@@ -102,7 +103,7 @@ class KeyRanges:
         self._keys = list(keys)
         self.truncates = False
         """Whether some changes are truncations, which have no key."""
-        own = [table.schema.field(name).with_nullable(True) for name in keys]
+        own = [unmapped(table.schema).field(name).with_nullable(True) for name in keys]
         step = max(1, sum(file.rows for file in files) // _SAMPLE_ROWS)
         parts = [pa.schema(own).empty_table()]
         start = 0
@@ -140,7 +141,6 @@ def _batches(table: LakeTable, files: Sequence[WrittenFile], schema: pa.Schema) 
     for file in files:
         with store_errors(table.path), open_data(table.store, file.path) as stream:
             reader = pq.ParquetFile(stream)
-            there = {field.name: field for field in reader.schema_arrow}
-            names = [name for field in schema if (name := stored_name(field, there)) in there]
+            names = present_names(schema, reader.schema_arrow)
             for batch in reader.iter_batches(_READ_ROWS, columns=names, use_threads=False):
                 yield conformed(batch, schema)
