@@ -277,8 +277,8 @@ MUTANTS = (
     Mutant(
         "a discard leaves letters whose events are to be read again",
         "lakefeed.dead_letters.discard",
-        "        if ahead:\n            condition",
-        "        if False:\n            condition",
+        "    return lambda rows: ~ahead(rows)",
+        "    return lambda rows: ahead(rows) | True",
         focus="letters",
     ),
     Mutant(
@@ -331,8 +331,8 @@ FILES = (
     Mutant(
         "a reload takes out the rows of the numbers before",
         "lakefeed.handles.reloading",
-        "        if former and span.start <= one.start < span.end:",
-        "        if False:",
+        "    if not wanted:\n        return None\n    # Where another",
+        "    if True:\n        return None\n    # Where another",
     ),
     Mutant(
         "a reload takes out rows of every former number",
@@ -343,8 +343,8 @@ FILES = (
     Mutant(
         "dead letters of a table that has not read the file go with the reload",
         "lakefeed.dead_letters.reconcile",
-        "    if not spans:\n        return 0\n",
-        "    return 0\n",
+        "    if not former:\n        return 0\n    with",
+        "    return 0\n    with",
     ),
     Mutant(
         "dead letters go with the rows that a reload replaces",
@@ -465,7 +465,7 @@ POSTGRES = (
         "            empties=False,",
     ),
     Mutant(
-        "a slot is made before the rows are read",
+        "a chunk ends behind all changes that were read",
         "lakefeed.sources.postgres.snapshot.plan",
         "        while end <= beyond or",
         "        while",
