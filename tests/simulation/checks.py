@@ -56,15 +56,19 @@ class LogReader:
     """What the product says of each version, from the first on."""
     types: dict[str, str] = field(default_factory=dict)
     """The types of the columns that are a word in the log: those of all partition columns are."""
+    is_mapped: bool = False
+    """Whether its files have other names for the columns."""
     _rows: tuple[int, list[dict[str, Any]]] = (-1, [])
     _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     """The rows of files, which never change."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows of the version that was read last, by file, or by delta-rs where some are marked."""
+        """All rows of the version that was read last: by file, or by delta-rs where files are not the rows."""
         if self._rows[0] != self.version:
-            marked = any(vector != _NO_VECTOR for _, vector in self.files)
-            found = rows_of(self.folder) if marked else [row for path in self.files for row in self._of(path)]
+            is_plain = not self.is_mapped and all(vector == _NO_VECTOR for _, vector in self.files)
+            found = (
+                [row for path in self.files for row in self._of(path)] if is_plain else rows_of(self.folder)
+            )
             self._rows = self.version, found
         return self._rows[1]
 
@@ -113,6 +117,7 @@ class LogReader:
             elif kind == "metaData":
                 fields = json.loads(action["schemaString"])["fields"]
                 self.types = {one["name"]: one["type"] for one in fields if isinstance(one["type"], str)}
+                self.is_mapped = "delta.columnMapping.mode" in action["configuration"]
             elif kind == "txn":
                 self.transactions[action["appId"]] = action["version"]
             elif kind == "commitInfo":

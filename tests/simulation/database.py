@@ -654,15 +654,10 @@ def _types(connection: Connection, text: str, values: Any) -> list[Any]:
     return [(oid, names[oid], "b", None, 0, 0, -1, 0, 0) for oid in values[0]]
 
 
-def _missing(connection: Connection, text: str, values: Any) -> list[Any]:
+def _stored(connection: Connection, text: str, values: Any) -> list[Any]:
     table = connection.by_oid(values[0])
-    columns = [one for one in (table.columns if table else ()) if one.missing is not None]
+    columns = table.columns if table else ()
     return [(one.name, TYPES[one.kind], one.typmod, 0, one.missing) for one in columns]
-
-
-def _defaults(connection: Connection, text: str, values: Any) -> list[Any]:
-    table = connection.by_oid(values[0])
-    return [(one.name, one.missing is not None) for one in (table.columns if table else ())]
 
 
 def _keys(connection: Connection, text: str, values: Any) -> list[Any]:
@@ -722,8 +717,7 @@ _ANSWERS: Sequence[tuple[str, Callable[[Connection, str, Any], list[Any]]]] = (
     ("attgenerated::text FROM pg_catalog.pg_attribute", _fields),
     ("FROM pg_catalog.pg_type t", _types),
     ("SELECT attname, attndims", _nothing),
-    ("(attmissingval::text::text[])[1]", _missing),
-    ("SELECT attname, atthasmissing", _defaults),
+    ("p.attmissingval", _stored),
     ("pg_catalog.pg_class c WHERE c.oid = %s", _keys),
     ("SELECT min(", _bounds),
     ("SELECT n.nspname, c.relname, c.relkind = 'p'", _current),
