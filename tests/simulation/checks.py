@@ -63,7 +63,7 @@ class LogReader:
     """The rows of files, which never change."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows of the version that was read last: by file, or by delta-rs where files are not the rows."""
+        """All rows of the version that was read last: by file, or by delta-rs if files alone do not say."""
         if self._rows[0] != self.version:
             is_plain = not self.is_mapped and all(vector == _NO_VECTOR for _, vector in self.files)
             found = (
