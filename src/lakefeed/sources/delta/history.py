@@ -9,9 +9,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from deltalake import Schema
 
+from lakefeed.columns.widening import wider
 from lakefeed.errors import TableError
 from lakefeed.sources.delta.event_time import ordered
 from lakefeed.sources.delta.offset import BEGINNING, MOST_ROWS, MOST_VERSIONS, DeltaOffset, version_start
@@ -235,7 +238,8 @@ class History:
         rows = sum(piece.live for piece in pieces)
         before = None
         if entry.metadata is not None and any(piece.change == DELETE for piece in pieces):
-            before = self.shape(entry.version - 1).schema
+            former = self.shape(entry.version - 1).schema
+            before = former if _is_wider(former, shape.schema) else None
         return VersionRows(pieces, shape.schema, rows, committed=entry.timestamp, schema_before=before)
 
     def _pieces(self, files: Sequence[ChangedFile], at: DeltaOffset, moment: int = 0) -> Iterator[Piece]:
@@ -317,3 +321,10 @@ def _restored(entry: Entry) -> int | None:
         return None
     version = (entry.info.get("operationParameters") or {}).get("version")
     return int(str(version)) if str(version).isdecimal() else None
+
+
+def _is_wider(schema: str, other: str) -> bool:
+    """Whether the columns of a schema hold all values of those of another one."""
+    wide, narrow = (pa.schema(Schema.from_json(text).to_arrow()) for text in (schema, other))
+    pairs = [(one, wide.field(one.name)) for one in narrow if one.name in wide.names]
+    return all(wider(one.type, same).equals(same.type) for one, same in pairs)
