@@ -9,7 +9,7 @@ help:
 	@echo "make test    every test, against a real Kafka broker and a real S3 server"
 	@echo "make check   ruff and mypy"
 	@echo "make faults  crashes at random for half an hour, and the ledger after each (SEED, MINUTES, REPORT, ONLY)"
-	@echo "make simulate  random pipelines, events and kills beside a model, without Spark (SEED, MINUTES, MUTANTS=1)"
+	@echo "make simulate  random pipelines, events and kills beside a model, without Spark (SEED, MINUTES, SOURCE, MUTANTS=1)"
 	@echo "make bench   throughput, freshness, growth, start, watching, compaction, upserts, stores, files (PARTS, SCALE): an hour in full"
 	@echo "make bench-upkeep   a table of many small commits with upkeep and without"
 	@echo "make docs    the documentation as a site in site/, its reference from the code"
@@ -30,7 +30,7 @@ faults: java $(READY) jars programs
 # gets one defect after the other, and each must be found.
 simulate: $(READY)
 	@PYTHONPATH=tests $(PYTHON) -m simulation.$(if $(MUTANTS),mutants,simulate) $(if $(SEED),--seed $(SEED)) \
-	  $(if $(MINUTES),--minutes $(MINUTES))
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SOURCE),--source $(SOURCE))
 
 check: $(READY)
 	@.venv/bin/ruff check

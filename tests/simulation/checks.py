@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,25 @@ from urllib.parse import unquote
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from duckdb_extensions import import_extension
 
 _ACTIONS = {"commitInfo", "protocol", "metaData", "add", "remove", "txn", "cdc", "domainMetadata"}
+
+
+_NO_VECTOR = "@"
+_APART = ("_rescued", "__sequence", "__deleted", "__ts_ms")
+"""Columns that are compared as JSON, or that say of a change what `__op` says as well."""
+_CASTS: Mapping[str, Callable[[str], Any]] = {
+    "string": str,
+    "long": int,
+    "integer": int,
+    "boolean": {"true": True, "false": False}.__getitem__,
+    "decimal": Decimal,
+    "date": dt.date.fromisoformat,
+}
+"""How the text of a partition value is read, by type."""
 
 
 class Wrong(AssertionError):
@@ -37,13 +54,34 @@ class LogReader:
     transactions: dict[str, int] = field(default_factory=dict)
     infos: list[dict[str, Any]] = field(default_factory=list)
     """What the product says of each version, from the first on."""
+    types: dict[str, str] = field(default_factory=dict)
+    """The types of the columns that are a word in the log: those of all partition columns are."""
+    is_mapped: bool = False
+    """Whether its files have other names for the columns."""
     _rows: tuple[int, list[dict[str, Any]]] = (-1, [])
+    _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    """The rows of files, which never change."""
 
     def rows(self) -> list[dict[str, Any]]:
-        """All rows of the version that was read last, by delta-rs."""
+        """All rows of the version that was read last: by file, or by delta-rs if files alone do not say."""
         if self._rows[0] != self.version:
-            self._rows = self.version, rows_of(self.folder)
+            is_plain = not self.is_mapped and all(vector == _NO_VECTOR for _, vector in self.files)
+            found = (
+                [row for path in self.files for row in self._of(path)] if is_plain else rows_of(self.folder)
+            )
+            self._rows = self.version, found
         return self._rows[1]
+
+    def _of(self, identity: tuple[str, str]) -> list[dict[str, Any]]:
+        path, _ = identity
+        if path not in self._read:
+            values = {
+                name: None if text is None else _CASTS[self.types[name].partition("(")[0]](text)
+                for name, text in self.files[identity]["partitionValues"].items()
+            }
+            rows = pq.ParquetFile(self.folder / path).read(use_threads=False).to_pylist()
+            self._read[path] = [row | values for row in rows]
+        return self._read[path]
 
     def read(self) -> None:
         """Go on to the newest version; raises Wrong where an entry breaks the protocol."""
@@ -76,6 +114,10 @@ class LogReader:
                         "log",
                         f"{self.folder.name}: version {version} removes {action['path']}, which is not there",
                     )
+            elif kind == "metaData":
+                fields = json.loads(action["schemaString"])["fields"]
+                self.types = {one["name"]: one["type"] for one in fields if isinstance(one["type"], str)}
+                self.is_mapped = "delta.columnMapping.mode" in action["configuration"]
             elif kind == "txn":
                 self.transactions[action["appId"]] = action["version"]
             elif kind == "commitInfo":
@@ -140,7 +182,7 @@ def compare(kind: str, expected: Iterable[Mapping[str, Any]], found: Iterable[Ma
 
 def text_of(row: Mapping[str, Any]) -> str:
     """A row as text that is the same for the same values."""
-    return _text({name: value for name, value in row.items() if name != "_rescued"}) + _rescued(row)
+    return _text({name: value for name, value in row.items() if name not in _APART}) + _rescued(row)
 
 
 def _rescued(row: Mapping[str, Any]) -> str:

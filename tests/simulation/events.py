@@ -8,6 +8,9 @@ from random import Random
 from typing import Any
 
 TOPIC = "orders"
+OTHER_TOPIC = "payments"
+"""What another pipeline reads. Its events have keys of their own, as those of two topics have no order."""
+_OTHERS = 60
 PARTITIONS = 2
 
 # Values of a field are of one type, but for `_MISFITS`: a table that does not declare the field infers it.
@@ -89,13 +92,31 @@ class Event:
     """How many offsets before it hold no event."""
     topic: str = TOPIC
     offset: int = -1
+    change: str | None = None
+    """What Debezium says of a change: its `op`, or that it is a tombstone, which says nothing."""
+    place: int = 0
+    """Where the change is in the log of its database."""
+    shown: int | None = None
+    """The offset that metadata columns have, where it is another one."""
+    text: str | None = None
+    """The payload, where it is no JSON."""
 
     @property
     def payload(self) -> bytes | None:
         """The bytes."""
         if self.code is not None:
             return None if self.raw is None else self.raw.encode("latin-1")
-        return ("{" + ", ".join(f'"{name}": {text}' for name, text in self.values.items()) + "}").encode()
+        if self.text is not None:
+            return self.text.encode()
+        row = "{" + ", ".join(f'"{name}": {text}' for name, text in self.values.items()) + "}"
+        return self._envelope(row).encode() if self.change else row.encode()
+
+    def _envelope(self, row: str) -> str:
+        before = row if self.change == "d" else "null"
+        after = "null" if self.change in ("d", "t") else row
+        source = f'{{"connector": "postgresql", "name": "s", "lsn": {self.place}, "table": "orders"}}'
+        about = f'"op": "{self.change}", "ts_ms": {self.milliseconds}, "source": {source}'
+        return f'{{"before": {before}, "after": {after}, {about}}}'
 
 
 class Producer:
@@ -111,15 +132,20 @@ class Producer:
         ordered: bool,
         tombstones: bool = False,
         focus: str | None = None,
+        topic: str = TOPIC,
     ) -> None:
         """`misfits` are fields with values of the wrong type; `ordered` lets no sequence fall back.
 
         With `tombstones`, some events are a key without a payload. A `focus` is on keys or on dead letters.
         """
+        self._topic = topic
+        self._first = 0 if topic == TOPIC else _OTHERS
+        focus = "letters" if focus == "resent" else focus
         self._few = focus in ("keys", "letters")
-        self._again = {"keys": 0.6, "letters": 0.4}.get(focus or "", 0.2)
-        self._bad = 4 if focus == "letters" else 1
-        self._changes = 0.6 if focus == "keys" else 0.25
+        self._again = {"keys": 0.6, "letters": 0.5, "marks": 0.3}.get(focus or "", 0.2)
+        self._misfit_rate = 0.4 if focus == "letters" else 0.08
+        self._broken_rate = 0.12 if focus == "letters" else 0.06
+        self._changes = {"keys": 0.6, "marks": 0.4}.get(focus or "", 0.25)
         self._tombstones = tombstones
         self._random = random
         self._misfits = misfits
@@ -132,11 +158,13 @@ class Producer:
         """The next event."""
         random = self._random
         again = self._number is not None and random.random() < self._again
-        number = self._number if again else random.randrange(0, 3 * self.partitions, 3 if self._few else 1)
+        fresh = self._first + random.randrange(0, 3 * self.partitions, 3 if self._few else 1)
+        number = self._number if again else fresh
         assert number is not None
         about: dict[str, Any] = {
             # A key of a partition that comes later was in none before.
-            "partition": number // 3,
+            "partition": (number - self._first) // 3,
+            "topic": self._topic,
             "milliseconds": 1_790_000_000_000 + random.randrange(10**6),
             "gap": random.choice((0, 0, 0, 0, 0, 1, 3)),
         }
@@ -147,7 +175,7 @@ class Producer:
             about["headers"] = (("h", b"1"), ("h", None))
         if self._tombstones and random.random() < 0.12:
             return Event(code="null_payload", **about | {"key": b'{"id": %d}' % number})
-        if random.random() < 0.06 * self._bad:
+        if random.random() < self._broken_rate:
             raw, code = random.choice(_BROKEN)
             return Event(raw=raw, code=code, **about)
         return Event(values=self._values(number), **about)
@@ -170,7 +198,7 @@ class Producer:
                 values[name] = random.choice(
                     good if name in self._misfits else [one for one in good if one != "[]"]
                 )
-        if self._misfits and random.random() < 0.08 * self._bad:
+        if self._misfits and random.random() < self._misfit_rate:
             name = random.choice(self._misfits)
             values[name] = random.choice(_MISFITS[name])
         if random.random() < 0.12:

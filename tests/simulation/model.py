@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from simulation.events import Event
+from simulation.events import OTHER_TOPIC, Event
 from support.history_model import HistoryModel
 from support.upsert_model import UpsertModel
 
@@ -22,6 +22,7 @@ Row = dict[str, Any]
 Place = tuple[str, int]
 """A partition and an offset."""
 
+_PLACE = "__place"
 _ORDER = ("bad_name", "new_column")
 """The first that fails gives the code, after those of the columns in the order of the table."""
 _METADATA = ("_topic", "_partition", "_offset", "_timestamp", "_key", "_headers")
@@ -82,8 +83,12 @@ class Shaper:
             if (where := self.spec.get("where")) and _column_of(where) in row and not self.meets(row, where):
                 return Shaped()
             return Shaped(row, "tombstone") if row else Refusal("decode", event.code or "")
+        if event.change == "tombstone":
+            return Shaped()
         if event.code is not None:
             return Refusal("decode", event.code)
+        if event.change is not None:
+            return self._changed(event)
         found = self._decoded(event)
         if isinstance(found, Refusal):
             return found
@@ -99,6 +104,24 @@ class Shaper:
         if not deletes and (refused := self._expected(row)) is not None:
             return refused
         return self._keyed(_without_nulls(row | self._derived(row)), op)
+
+    def _changed(self, event: Event) -> Shaped | Refusal:
+        """A change of a database: its row, with what Debezium says of it."""
+        about: Row = {"__op": event.change}
+        if event.change == "t":
+            return Shaped({}, "truncate")
+        found = self._decoded(event)
+        if isinstance(found, Refusal):
+            return found
+        row = found | self._metadata(event)
+        deletes = event.change == "d"
+        if not deletes and (where := self.spec.get("where")) and not self.meets(row, where):
+            # A row that no longer meets the condition leaves the table; a new one does not come.
+            deletes = event.change == "u"
+            if not deletes:
+                return Shaped()
+        row = _without_nulls(self._selected(row) | about)
+        return self._keyed(_without_nulls(row | self._derived(row)), "delete" if deletes else "upsert")
 
     def _decoded(self, event: Event) -> Row | Refusal:
         row: Row = {}
@@ -157,7 +180,7 @@ class Shaper:
         known = {
             "_topic": event.topic,
             "_partition": event.partition,
-            "_offset": event.offset,
+            "_offset": event.offset if event.shown is None else event.shown,
             "_timestamp": _EPOCH + dt.timedelta(milliseconds=event.milliseconds),
             "_key": event.key,
             "_headers": [{"key": name, "value": value} for name, value in event.headers] or None,
@@ -283,9 +306,11 @@ class TableModel:
         if isinstance(shaped, Refusal):
             self.letters[place] = shaped
         elif shaped.row is not None:
-            self._land(place, shaped)
+            self._land(place, shaped, event=event)
 
-    def _land(self, place: Place, shaped: Shaped, *, replayed: bool = False) -> None:
+    def _land(
+        self, place: Place, shaped: Shaped, *, replayed: bool = False, event: Event | None = None
+    ) -> None:
         assert shaped.row is not None
         taken, mode = self.taken, self.spec.get("mode", "append")
         if mode == "overwrite" and taken.is_over and not replayed:
@@ -300,6 +325,9 @@ class TableModel:
             shaped.row.update(dict.fromkeys(self.spec.get("sequence_by", ())))
         change = shaped.row | {"op": shaped.op}
         change |= {"": shaped.row}
+        if event is not None and event.change is not None:
+            taken.state.follow()
+            change |= {_PLACE: event.place, "from": str(event.partition)}
         key = tuple(shaped.row.get(name) for name in self.spec["keys"])
         if mode == "deduplicate":
             taken.state.add(key, shaped.row)
@@ -347,7 +375,7 @@ class TableModel:
         self.fresh = set[Any]()
         for place in sorted(self.letters, key=lambda one: (one[0], one[1])):
             shaped = shaper.shape(events[place])
-            if isinstance(shaped, Refusal) or place[1] >= self.taken.positions.get(place[0], 0):
+            if isinstance(shaped, Refusal) or not self._is_own_letter(place):
                 continue
             self.taken.replayed[place] = self.letters.pop(place)
             if shaped.row is not None:
@@ -355,11 +383,12 @@ class TableModel:
 
     def discard(self) -> None:
         """Drop all dead letters that the table has read past."""
-        self.letters = {
-            place: one
-            for place, one in self.letters.items()
-            if place[1] >= self.taken.positions.get(place[0], 0)
-        }
+        self.letters = {place: one for place, one in self.letters.items() if not self._is_own_letter(place)}
+
+    def _is_own_letter(self, place: Place) -> bool:
+        """Whether the table has read past it, and it is not one of another pipeline."""
+        of_other = place[0].startswith(OTHER_TOPIC)
+        return place[1] < self.taken.positions.get(place[0], 0) and not of_other
 
     def note_version(self, version: int) -> None:
         """Keep the state as that of a version of the table."""
@@ -371,6 +400,22 @@ class TableModel:
         for place, refusal in before.replayed.items():
             if place not in self.taken.replayed and place[1] < self.taken.positions.get(place[0], 0):
                 self.letters[place] = refusal
+        for place in self.taken.replayed:
+            self.letters.pop(place, None)
+
+    def restore(self, version: int) -> None:
+        """Bring the rows of a version back, and what it knew of deletions; positions stay."""
+        now, self.taken = self.taken, deepcopy(self.versions[version])
+        self.taken.positions, self.taken.replayed = now.positions, now.replayed
+        self.taken.is_over = now.is_over
+
+    def delete(self, where: str) -> None:
+        """Take rows out as if they had never come. That is no deletion of their keys."""
+        taken = self.taken
+        if taken.state is None:
+            taken.rows = {place: row for place, row in taken.rows.items() if not Shaper.meets(row, where)}
+        else:
+            taken.state.forget(where)
 
     def content(self) -> list[Row]:
         """All rows, without nulls."""
@@ -388,6 +433,7 @@ class _First:
     def __init__(self, spec: Mapping[str, Any]) -> None:
         within = spec.get("within")
         self.column = within["column"] if within else None
+        self.keys = spec["keys"]
         self.rows: list[Row] = []
         self.newest: dict[Any, Any] = {}
 
@@ -400,6 +446,14 @@ class _First:
                 return
         self.newest[key] = moment
         self.rows.append(row)
+
+    def forget(self, where: str) -> None:
+        """Take rows out; the keys of which none is left are new again."""
+        rows, self.rows, self.newest = self.rows, [], {}
+        for row in rows:
+            if not Shaper.meets(row, where):
+                self.rows.append(row)
+                self.newest[tuple(row.get(name) for name in self.keys)] = row.get(self.column)
 
     def content(self) -> list[Row]:
         return self.rows
@@ -418,6 +472,14 @@ class _Upserts(UpsertModel):
     def has(self, key: tuple[Any, ...], sequence: Any) -> bool:
         """Whether the row of a key is of a sequence."""
         return bool(self.rows.get(key, {}).get("") == sequence)
+
+    def follow(self) -> None:
+        """Order changes by their places in the log of a database; of two of one place, the later wins."""
+        self.sequence, self.ties = _PLACE, True
+
+    def forget(self, where: str) -> None:
+        """Take rows out, and leave no note of it."""
+        self.rows = {key: row for key, row in self.rows.items() if not Shaper.meets(row["column"], where)}
 
     def note_grave(self, key: tuple[Any, ...], place: Place) -> None:
         """Remember the last deletion of a key in each partition."""

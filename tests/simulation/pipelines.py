@@ -15,9 +15,10 @@ _ORDERED = {"sequence_by": ["seq"], "delete_when": "op = 1"}
 FOCUS: Mapping[str, tuple[Spec, ...]] = {
     "keys": ({"mode": "upsert"} | _ORDERED, {"mode": "upsert"}, {"mode": "history"} | _ORDERED),
     "letters": tuple({"mode": one} for one in ("append", "append", "upsert", "history", "deduplicate")),
+    "resent": tuple({"mode": one} for one in ("upsert", "upsert", "upsert", "history", "append")),
     "marks": ({"mode": "upsert", "updates": "merge_on_read"},),
 }
-"""What a life may be about, with options of its table: changes of few keys, dead letters, marked rows."""
+"""What a life may be about, with options of its table. Letters are written, or sent again."""
 _NEEDED = ("id", "seq", "op")
 """The fields by which changes are told apart, ordered and taken for deletions."""
 
@@ -253,3 +254,41 @@ DRAWN: Mapping[str, Callable[[Random, Spec], None]] = {
     "properties": _properties,
 }
 """What draws each field of a table, in an order in which later ones see what earlier ones have chosen."""
+
+
+def _file_name(random: Random, spec: Spec) -> None:
+    if random.random() < 0.3:
+        strategies = ("uuid", "uuid7", "serial")
+        spec["file_name"] = {"prefix": "p.1-_x", "strategy": random.choice(strategies)}
+
+
+def _cluster_by(random: Random, spec: Spec) -> None:
+    names = [name for name in ("seq", "id") if name not in spec.get("partition_by", ())]
+    if "schema" in spec and not spec.get("select") and random.random() < 0.2:
+        spec["cluster_by"] = random.sample(names, random.choice((1, len(names))))
+
+
+def _target_file_size(random: Random, spec: Spec) -> None:
+    if random.random() < 0.2:
+        spec["target_file_size"] = "1MB"
+
+
+def _shuffle(random: Random, spec: Spec) -> None:
+    appends = spec["mode"] in ("append", "overwrite") and spec.get("partition_by")
+    if appends and random.random() < 0.3:
+        spec["shuffle_by_partition"] = True
+
+
+LAYOUT: Mapping[str, Callable[[Random, Spec], None]] = {
+    "file_name": _file_name,
+    "cluster_by": _cluster_by,
+    "target_file_size": _target_file_size,
+    "shuffle_by_partition": _shuffle,
+}
+"""What draws the fields that change no row, and only how files lie: for lives of a broker."""
+
+
+def draw_layout(random: Random, spec: Spec) -> None:
+    """Draw them for a table."""
+    for draw in LAYOUT.values():
+        draw(random, spec)

@@ -31,8 +31,14 @@ def shrink(case: Case, fails: Fails, most: int = _MOST) -> Case:
 
 
 def is_in_scope(case: Case) -> bool:
-    """Whether every value has one meaning: a misfit needs a declared type in all tables."""
-    loose = loose_fields(case.tables)
+    """Whether every value has one meaning: a misfit needs a declared type in all tables.
+
+    And whether each table has the options without which its mode is nothing.
+    """
+    needed = {"history": ("keys", "sequence_by"), **dict.fromkeys(("upsert", "deduplicate"), ("keys",))}
+    if any(name not in spec for spec in case.tables.values() for name in needed.get(spec.get("mode"), ())):
+        return False
+    loose = loose_fields(case.tables | {name: one for name, one in case.derived.items() if "route" in one})
     events = [event for step in case.steps for event in step.get("events", ())]
     return bool(case.tables) and all(
         name in loose or not is_misfit(name, text) for event in events for name, text in event.values.items()
@@ -43,15 +49,25 @@ def _smaller(case: Case) -> Iterator[Case]:
     """Smaller cases, those with the most left out first."""
     for steps in _without_parts(case.steps):
         yield replace(case, steps=steps)
+    if case.shared:
+        yield replace(case, shared=None)
+    for name in case.derived:
+        yield replace(case, derived={other: spec for other, spec in case.derived.items() if other != name})
     for name in case.tables:
         tables = {other: spec for other, spec in case.tables.items() if other != name}
         yield replace(case, tables=tables, steps=[one for one in case.steps if one.get("table") != name])
     for number, step in enumerate(case.steps):
         for smaller in _smaller_steps(step):
             yield replace(case, steps=[*case.steps[:number], smaller, *case.steps[number + 1 :]])
+    for name, spec in case.derived.items():
+        for smaller in _smaller_specs(spec):
+            yield replace(case, derived={**case.derived, name: smaller})
     for name, spec in case.tables.items():
         for smaller in _smaller_specs(spec):
             yield replace(case, tables={**case.tables, name: smaller})
+    for name in case.source:
+        if name not in ("type", "path", "format", "settle", "on_change"):
+            yield replace(case, source={other: one for other, one in case.source.items() if other != name})
 
 
 def _without_parts(items: list[Any]) -> Iterator[list[Any]]:
@@ -69,9 +85,12 @@ def _smaller_steps(step: Step) -> Iterator[Step]:
     for number, event in enumerate(events):
         for smaller in _smaller_events(event):
             yield {**step, "events": [*events[:number], smaller, *events[number + 1 :]]}
-    for option in ("kill", "fault", "inside"):
+    for part in ("statements", "meet"):
+        for fewer in _without_parts(step.get(part, [])):
+            yield {**step, part: fewer}
+    for option in ("kill", "fault", "inside", "seconds", "form"):
         if option in step:
-            yield {name: value for name, value in step.items() if name not in (option, "at")}
+            yield {name: value for name, value in step.items() if name not in (option, "at", "point")}
 
 
 def _smaller_events(event: Event) -> Iterator[Event]:
@@ -85,7 +104,7 @@ def _smaller_events(event: Event) -> Iterator[Event]:
 
 def _smaller_specs(spec: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, value in spec.items():
-        if name not in ("path", "from"):
+        if name not in ("path", "from", "route"):
             yield {other: one for other, one in spec.items() if other != name}
         for key in value if isinstance(value, Mapping) and len(value) > 1 else ():
             yield {**spec, name: {other: one for other, one in value.items() if other != key}}
@@ -96,16 +115,18 @@ def as_test(case: Case) -> str:
     lines = [f"def test_seed_{case.seed}() -> None:", f"    tables = {case.tables!r}", "    steps = ["]
     for step in case.steps:
         if "events" in step:
-            lines.append("        {'do': 'produce', 'events': [")
+            about = ", ".join(f"{name!r}: {one!r}" for name, one in step.items() if name != "events")
+            lines.append(f"        {{{about}, 'events': [")
             lines += [f"            {_event(event)}," for event in step["events"]]
             lines.append("        ]},")
         else:
             lines.append(f"        {step!r},")
-    lines += [
-        "    ]",
-        "",
-        f"    case = Case({case.seed}, tables, steps, batch={case.batch}, key={case.key!r})",
-    ]
+    given = [f"{case.seed}", "tables", "steps", f"batch={case.batch}", f"key={case.key!r}"]
+    given += [] if case.kind == "kafka" else [f"kind={case.kind!r}", f"source={case.source!r}"]
+    given += [] if case.format == "json" else [f"format={case.format!r}"]
+    more = {"derived": case.derived, "shared": case.shared}
+    given += [f"{name}={value!r}" for name, value in more.items() if value]
+    lines += ["    ]", "", f"    assert play(Case({', '.join(given)})) is None"]
     return "\n".join(lines)
 
 

@@ -11,8 +11,8 @@ import itertools
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +28,9 @@ from lakefeed.backoff import backoff
 from lakefeed.engine import faultpoints
 from lakefeed.engine.spark.analyzer import analyze_here
 from lakefeed.sources.kafka import fetch
-from lakefeed.stores import disk
+from lakefeed.stores import disk, read_tagged
 from simulation.broker import Broker
-from simulation.events import PARTITIONS, TOPIC, Event
+from simulation.events import OTHER_TOPIC, PARTITIONS, TOPIC, Event
 from support.analyzing import analyze_by_hand
 
 MEMORY = Path("/dev/shm")
@@ -57,27 +57,45 @@ class Points:
         self.passed = 0
         self.total = 0
         self.trace: list[str] = []
+        self.away = 0
         self._at = 0
         self._action: Callable[[], None] | None = None
+        self._doing: Callable[[], None] | None = None
         self._dead = False
-        self._of_store = False
+        self._among: Collection[str] = ()
         self._steps = 0
 
-    def begin(self, at: int = 0, action: Callable[[], None] | None = None, *, of_store: bool = False) -> None:
-        """A new process, with an action at one of its points, or of those of the store; 0 is none of them."""
+    def begin(
+        self, at: int = 0, action: Callable[[], None] | None = None, among: Collection[str] = ()
+    ) -> None:
+        """A new process, with an action at one of its points, or of those `among` them; 0 is none of them."""
         self.passed, self._at, self._action, self._dead = 0, at, action, False
-        self._of_store = of_store
-        self._steps = 0
+        self._among = among
+        self._steps = self.away = 0
         self.trace = []
+
+    def again(self, points: int) -> None:
+        """Do what is done now once more, after so many points."""
+        self._at, self._action = self.passed + points, self._doing
 
     def die(self) -> None:
         """From here on nothing reaches the store any more, whatever the process still does to clean up."""
         self._dead = True
         raise Killed
 
-    def fail(self) -> None:
-        """The store has a bad moment. What it was asked for may be done all the same."""
+    def fail(self, away: int = 0) -> None:
+        """The store has a bad moment. What it was asked for may be done all the same.
+
+        For the next `away` requests it does not answer whoever reads an entry of a log.
+        """
+        self.away = away
         raise OSError(errno.EIO, "Input/output error")
+
+    def look(self) -> None:
+        """A read of an entry of a log."""
+        if self.away > 0:
+            self.away -= 1
+            raise OSError(errno.EIO, "Input/output error")
 
     def __call__(self, name: str) -> None:
         if self._dead:
@@ -85,22 +103,23 @@ class Points:
         self._steps += 1
         if self._steps > _MOST:
             raise Endless
-        self.passed += not self._of_store or name in STORE
+        self.passed += not self._among or name in self._among
         self.total += 1
         self.trace.append(name)
         if self._action is not None and self.passed == self._at:
             action, self._action = self._action, None
+            self._doing = action
             action()
 
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Let another process run while this one stands still."""
-        kept = self.passed, self._at, self._action, self._dead, self.trace, self._of_store
+        kept = self.passed, self._at, self._action, self._dead, self.trace, self._among
         self.begin()
         try:
             yield
         finally:
-            self.passed, self._at, self._action, self._dead, self.trace, self._of_store = kept
+            self.passed, self._at, self._action, self._dead, self.trace, self._among = kept
 
 
 class _Store(pafs.SubTreeFileSystem):  # type: ignore[misc]
@@ -153,18 +172,23 @@ def installed(points: Points) -> Iterator[None]:
         put(path, content, durable=durable)
         points("committed")
 
+    def read(store: pafs.FileSystem, path: str) -> Any:
+        points.look()
+        return read_tagged(store, path)
+
     put = disk.put_new
     store = type("Store", (_Store,), {"points": points})
     names = {name: getattr(pafs, name) for name in dir(pafs)} | {"SubTreeFileSystem": store}
     everywhere = {
         "passing": (faultpoints.passing, points),
+        "read_tagged": (read_tagged, read),
         "backoff": (backoff, lambda *_: 0.0),
         "analyze_here": (analyze_here, analyze_by_hand),
+        "ThreadPoolExecutor": (ThreadPoolExecutor, _Inline),
     }
     with ExitStack() as stack:
         stack.enter_context(patch.object(disk, "put_new", put_new))
         stack.enter_context(patch.object(stores, "pafs", SimpleNamespace(**names)))
-        stack.enter_context(patch("lakefeed.engine.batch.committer.ThreadPoolExecutor", _Inline))
         for module in [one for name, one in sys.modules.items() if name.startswith("lakefeed")]:
             for name, (before, after) in everywhere.items():
                 if getattr(module, name, None) is before:
@@ -180,12 +204,13 @@ class World:
     def __init__(self) -> None:
         where = MEMORY if MEMORY.is_dir() else None
         self.folder = Path(tempfile.mkdtemp(prefix="lakefeed-world-", dir=where))
-        self.file = self.folder / "shop.yaml"
         self.broker = Broker()
         self.broker.create(TOPIC, PARTITIONS)
+        self.broker.create(OTHER_TOPIC, 1)
         self.events: dict[str, list[Event]] = {f"{TOPIC}-{number}": [] for number in range(PARTITIONS)}
+        self.events[f"{OTHER_TOPIC}-0"] = []
         self.points = Points()
-        self._loaded: dict[str, Pipeline] = {}
+        self._loaded: dict[tuple[str, str], Pipeline] = {}
         """The file as it was loaded. It is immutable, so that processes may share it."""
 
     def __enter__(self) -> World:
@@ -194,22 +219,29 @@ class World:
     def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def save(self, document: dict[str, Any]) -> None:
-        """Write the pipeline file."""
+    def save(self, document: dict[str, Any], name: str = "shop.yaml") -> None:
+        """Write the pipeline file, or that of another pipeline."""
         self._loaded = {}
-        self.file.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+        (self.folder / name).write_text(text)
 
-    def pipeline(self, state: str = ".lakefeed") -> Pipeline:
+    def pipeline(self, state: str = ".lakefeed", name: str = "shop.yaml") -> Pipeline:
         """Load the file, as a new process does."""
         fetch._kept.clear()
-        if state not in self._loaded:
-            self._loaded[state] = Pipeline.from_file(self.file, [f"state={self.folder / state}"])
-        return self._loaded[state]
+        if (name, state) not in self._loaded:
+            folder = self.folder / state
+            self._loaded[name, state] = Pipeline.from_file(self.folder / name, [f"state={folder}"])
+        return self._loaded[name, state]
+
+    def lose_state(self) -> None:
+        """The disk of the machine is gone, with all that a run keeps there."""
+        for folder in self.folder.glob(".*"):
+            shutil.rmtree(folder)
 
     def produce(self, event: Event) -> None:
         """Let an event arrive."""
         offset = self.broker.produce(
-            TOPIC,
+            event.topic,
             event.partition,
             event.payload,
             key=event.key,
@@ -217,11 +249,11 @@ class World:
             headers=event.headers or None,
             gap=event.gap,
         )
-        self.events[f"{TOPIC}-{event.partition}"].append(replace(event, offset=offset))
+        self.events[f"{event.topic}-{event.partition}"].append(replace(event, offset=offset))
 
     def add_partition(self) -> None:
         """One more partition, whose events nobody has read."""
-        number = len(self.events)
+        number = len(self.broker.topics[TOPIC])
         self.broker.create(TOPIC, number + 1)
         self.events[f"{TOPIC}-{number}"] = []
 

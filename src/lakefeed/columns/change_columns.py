@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lakefeed.text import sql_name
 
@@ -22,8 +22,8 @@ class ChangeColumns:
     """What makes a change newer than another."""
     types: Mapping[str, str]
     """The columns that a table of changes needs, with their types."""
-    others: tuple[str, ...] = ()
-    """Further columns that are no values of the row."""
+    others: Mapping[str, str] = field(default_factory=dict)
+    """Further columns that are no values of the row, with their types."""
     unchanged: str | None = None
     """The column that lists what a change says nothing about; None where placeholders stand for that."""
     updates: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ DEBEZIUM = ChangeColumns(
     "t",
     ("__sequence",),
     {"__op": "string", "__sequence": "string"},
-    others=("__deleted", "__ts_ms"),
+    others={"__deleted": "boolean", "__ts_ms": "long"},
     updates=("u",),
 )
 CHANGE_FEED = ChangeColumns(
@@ -64,7 +64,7 @@ POSTGRES = ChangeColumns(
     "truncate",
     ("_lsn", "_ordinal"),
     {"_op": "string", "_lsn": "long", "_ordinal": "long", "_unchanged": "array<string>"},
-    others=("_stream", "_commit_time", "_xid"),
+    others={"_stream": "string", "_commit_time": "timestamp", "_xid": "long"},
     unchanged="_unchanged",
     updates=("update",),
     insertion="insert",

@@ -83,6 +83,9 @@ def _lines(report: RewindReport, pipeline: str, undo_others: bool, dry_run: bool
     if back := report.dead_letters_returned:
         become = "becomes a dead letter" if back == 1 else "become dead letters"
         lines.append(f"  {counted(back, 'replayed dead letter')} {become} again")
+    if rows := report.dead_letters_replayed:
+        become = "becomes a row" if rows == 1 else "become rows"
+        lines.append(f"  {counted(rows, 'replayed dead letter')} {become} again")
     lines += [f"  undone: {text}" for text in report.undone]
     lines += [f"  note: {text}" for text in report.notes]
     if done:

@@ -9,7 +9,7 @@ letters, a process was killed between the two commits; the next one does the res
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -204,7 +204,8 @@ def unreconciled(tables: Tables, handle: TableHandle) -> frozenset[Identity]:
     if former := former_offsets(order):
         batches = _of_offsets(tables, handle.id.table, former)
         return frozenset(one for batch in batches for one in identities(batch))
-    return frozenset(members(from_commit_info(order["dead_letters"])) if order["kind"] == "replay" else ())
+    replayed = order["dead_letters"] if order["kind"] == "replay" else order.get("replayed", ())
+    return frozenset(members(from_commit_info(replayed)))
 
 
 def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordered: int) -> bool:
@@ -216,18 +217,33 @@ def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordere
     if order["kind"] == "rebuild":
         return _replace_all(tables, handle, dead_letters, order, {key: ordered})
     if order["kind"] == "rewind":
+        # Rows of the version that came back. The number is set with the dead letters that come back, if any.
+        back = set(members(from_commit_info(order.get("replayed", ()))))
+        present = _identified(tables, handle.id.table, None) if back else ()
+        if any(not back.isdisjoint(identities(batch)) for batch in present):
+            _remove_replayed(tables, handle, back, commit_info, {})
         return _return(tables, dead_letters, order, commit_info, {key: ordered})
     if former := former_offsets(order):
         commit_info["kind"] = "reloaded"
         return _remove_offsets(tables, handle.id.table, former, commit_info, {key: ordered}) is not None
-    letters = set(members(from_commit_info(order["dead_letters"])))
+    replayed = set(members(from_commit_info(order["dead_letters"])))
+    return _remove_replayed(tables, handle, replayed, commit_info, {key: ordered})
 
-    def sent(rows: pa.RecordBatch) -> Mask:
-        return np.array([one in letters for one in identities(rows)], np.bool_)
 
-    wanted = DeadLetterFilter(table=handle.id.table)
-    commit_info["kind"] = "replayed"
-    return remove(tables, wanted, commit_info, {key: ordered}, sent, IDENTITY_COLUMNS) is not None
+def _remove_replayed(
+    tables: Tables,
+    handle: TableHandle,
+    replayed: Collection[Identity],
+    commit_info: Mapping[str, Any],
+    transactions: Mapping[str, int],
+) -> bool:
+    """Delete the dead letters that are rows now; False where another process has set the positions first."""
+
+    def chosen(rows: pa.RecordBatch) -> Mask:
+        return np.array([one in replayed for one in identities(rows)], np.bool_)
+
+    wanted, told = DeadLetterFilter(table=handle.id.table), {**commit_info, "kind": "replayed"}
+    return remove(tables, wanted, told, transactions, chosen, IDENTITY_COLUMNS) is not None
 
 
 def _append(dead_letters: LakeTable, change: Change) -> bool:

@@ -75,7 +75,7 @@ class FlowRun:
 
     def __post_init__(self) -> None:
         """Open the channel to Spark, which may read nothing yet."""
-        self.channel = OffsetChannel(self.start)
+        self.channel = self._opened_channel()
         self.position = dict(self.start)
         """Where the next batch begins, or the one that is in hand has begun."""
         self._marks = self.committer.marks
@@ -89,6 +89,9 @@ class FlowRun:
         self._recorded_at = self._refused_at = time.monotonic()
         self._calm = self._is_acknowledged = False
         self._landed_before, self._logged_before = self.assignment.batches, self.committer.committed()
+
+    def _opened_channel(self) -> OffsetChannel:
+        return OffsetChannel(self.start)
 
     def begin(self, spark: SparkSession, checkpoint: Path) -> None:
         """Start the query."""
@@ -122,8 +125,10 @@ class FlowRun:
                 break
             outcome = self._rest() if end is None else self._batch(self.plan.cut(self.position, end), ends)
             if outcome.is_unfinished:
-                # The next run reads again what no log holds.
-                outcome.failures |= self.committer.record_positions(_WORTH_RECORDING)
+                # The next run reads again what no log holds. After small events without rows it would
+                # plan the same batch of large ones, for ever.
+                worth = 1 if outcome.overfull else _WORTH_RECORDING
+                outcome.failures |= self.committer.record_positions(worth)
                 return outcome
         failures = self._record()
         if self.until is not None and not self.stop.is_set():

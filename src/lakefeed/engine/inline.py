@@ -54,10 +54,14 @@ def run_inline(pipeline: Pipeline, watch: Watcher = unwatched) -> None:
 class InlineFlowRun(FlowRun):
     """A run of a flow whose batches run as soon as the channel opens, in the thread that opens it."""
 
+    local: LocalTasks
+
+    def _opened_channel(self) -> OffsetChannel:
+        return _InlineChannel(self)
+
     def begin(self, spark: Any, checkpoint: Path) -> None:
         """Stand for Spark at the other end of the channel."""
-        self.channel.close()
-        self.channel = _InlineChannel(self, spark)
+        self.local = spark
 
     def _join(self, frame: DataFrame, tasks: Sequence[JoinTask]) -> list[Manifest]:
         return [run_join(self.plan, task) for task in tasks]
@@ -87,18 +91,18 @@ class InlineFlow(Flow):
 class _InlineChannel(OffsetChannel):
     """Runs the tasks of a batch when it is opened, instead of telling Spark that it may."""
 
-    def __init__(self, run: InlineFlowRun, local: LocalTasks) -> None:
+    def __init__(self, run: InlineFlowRun) -> None:
         self._run = run
-        self._local = local
-        self._packed = pickle.dumps(run.plan)
+        self._packed: bytes | None = None
 
     def open_to(self, end: Offsets, tasks: Sequence[Split]) -> None:
         """Run the batch up to `end`, and commit it."""
+        self._packed = self._packed or pickle.dumps(self._run.plan)
         plan: FlowPlan = pickle.loads(self._packed)
         unpacked = tasks_from_json(tasks_to_json(tasks, time.time_ns() // 1000))
         batch = sum(self._run.position.values())
         rows = [
-            (self._local.run(plan, ranges, serial=replace(serial, batch=batch)).to_json(),)
+            (self._run.local.run(plan, ranges, serial=replace(serial, batch=batch)).to_json(),)
             for ranges, serial in unpacked
         ]
         frame: Any = SimpleNamespace(collect=lambda: rows)

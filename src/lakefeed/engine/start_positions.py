@@ -23,7 +23,7 @@ from lakefeed.dead_letters.reconcile import reconcile
 from lakefeed.engine.assignment import Assignments
 from lakefeed.engine.new_columns import NewColumns
 from lakefeed.engine.run_events import CopyOutdated, TableChanged, TableStopped
-from lakefeed.errors import DataLoss, LakefeedError, StreamsLost, TableError, TopicDeleted
+from lakefeed.errors import Conflict, DataLoss, LakefeedError, StreamsLost, TableError, TopicDeleted
 from lakefeed.events import DELETED_END, Offsets, lowest
 from lakefeed.handles.change_advice import mapping_warning, route_warning, vectors_warning
 from lakefeed.handles.handle import COPIES, TableHandle
@@ -445,7 +445,10 @@ class StartPositions:
         client = self._seen_by(handle, client)
         try:
             return client.check(held, marks)
-        except StreamsLost as error:
+        except DataLoss as error:
+            self._look_again(handle, held)
+            if not isinstance(error, StreamsLost):
+                raise
             self._assignments.lost[handle.id.table] |= error.streams
             start = client.check(held, marks)
             for stream, text in error.streams.items():
@@ -458,6 +461,16 @@ class StartPositions:
                 else:
                     self._watch(TableStopped(handle.name, text))
             return start
+
+    def _look_again(self, handle: TableHandle, held: Offsets) -> None:
+        """Raise Conflict where the table has other positions by now.
+
+        Another instance may have committed since the table was opened, and the source may have forgotten what
+        that instance has read: then nothing is lost.
+        """
+        handle.table.refresh()
+        if self._held(handle, handle.table.transactions) != held:
+            raise Conflict(f"table {handle.name}: another process has written to it while it was opened")
 
     def _skip_unfit(self, client: SourceClient, handle: TableHandle) -> None:
         """Skip the streams that a pattern brings and that do not fit a table, each with one warning."""

@@ -41,10 +41,12 @@ def with_envelopes(spec: Table, brought: ChangeColumns) -> Table:
     """What the file would say of a table whose events bring the sequence of their changes."""
     columns = spec.columns
     if columns is not None:
-        timed = {spec.time_by: "timestamp"} if spec.time_by in brought.others else {}
+        timed = {spec.time_by: "timestamp"} if spec.time_by and spec.time_by in brought.others else {}
         whole_rows = WHOLE_ROW_TYPES if spec.keys == WHOLE_ROW else {}
         stream = {spec.stream_key: "string"} if spec.stream_key else {}
-        columns = {**brought.types, **whole_rows, **stream, **timed, **columns}
+        # No event is refused, and nothing of it rescued, for what its source says of every change.
+        further = brought.others if spec.evolve.new_column in ("rescue", "dead_letter") else {}
+        columns = {**brought.types, **whole_rows, **stream, **timed, **further, **columns}
     update = {"sequence_by": spec.sequence_by or brought.sequence, "columns": columns}
     if spec.select and not has_star(spec.select):
         needed = (*brought.types, *([spec.stream_key] if spec.stream_key else ()))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakefeed.columns.column_types import TIMESTAMP
 from lakefeed.dead_letters.reconcile import count_former, former_dead_letters
 from lakefeed.errors import DataLoss, RowsNotReplaced, UsageError
 from lakefeed.events import OffsetRange, Reload
@@ -95,7 +97,7 @@ def retry_or_forget(
     if not plans:
         raise _unknown(paths)
     for name, (spec, ledger, rows) in {} if dry_run else chosen.items():
-        passed = 0 if forget else _passed(pipeline, name)
+        passed = _passed(pipeline, name)
         while parts := _noted(spec, ledger, rows, passed, forget=forget):
             if ledger.append(parts, _info(who, reason)):
                 break
@@ -224,7 +226,7 @@ class _FilesReload:
 def _noted(spec: FilesSource, ledger: Ledger, rows: pa.Table, passed: int, *, forget: bool) -> list[pa.Table]:
     """What the ledger is to have; nothing where all files are read by the next batch anyway."""
     if forget:
-        return [with_state(rows, FORGOTTEN)]
+        return [_forgotten(rows, passed)]
     # What lies there now is read: a file that was corrected would look like one that has changed.
     now = _present(spec, rows, instead=rows.select(LISTED.names))
     unread = pc.and_(pc.equal(rows["state"], WAITING), pc.greater_equal(rows["number"], file_number(passed)))
@@ -234,6 +236,18 @@ def _noted(spec: FilesSource, ledger: Ledger, rows: pa.Table, passed: int, *, fo
     new = now.append_column(LEDGER.field("replaces"), replaces).filter(again)
     ended = with_state(rows.filter(pc.and_(unread, again)), REPLACED)
     return [part for part in (found(new, ledger.known.next_number), ended) if part.num_rows]
+
+
+def _forgotten(rows: pa.Table, passed: int) -> pa.Table:
+    """Rows that end the numbers of files. Those that tables have passed keep that they were read.
+
+    After a kill the ledger may not say so yet; without the time of reading, `verify` would take the records
+    of the file for rows of nowhere.
+    """
+    was_read = pc.and_(pc.equal(rows["state"], WAITING), pc.less(rows["number"], file_number(passed)))
+    now = pa.scalar(dt.datetime.now(dt.UTC), TIMESTAMP)
+    read_at = pc.coalesce(rows["read_at"], pc.if_else(was_read, now, pa.scalar(None, TIMESTAMP)))
+    return with_state(rows, FORGOTTEN, read_at=read_at.to_pylist())
 
 
 def _passed(pipeline: Pipeline, source: str) -> int:

@@ -124,6 +124,8 @@ class Resend:
         self._version = 0
         self._shape: Shape | None = None
         self._done: frozenset[Identity] = frozenset()
+        self._numbers: dict[str, int | None] = {}
+        """How often letters of each table had been sent, when those were looked at that are sent now."""
         self._former_keys = FormerKeys(tables, handle.name, handle.spec)
         self._apart: tuple[str, ...] = ("source",)
         """Columns of letters that are sent together only where they have the same values there."""
@@ -134,6 +136,8 @@ class Resend:
             self._foresee()
         else:
             self._reconcile()
+            key = replay_id(self._tables.pipeline.name)
+            self._numbers = {one.name: one.table.transactions.get(key) for one in self._opened()}
         letters = self._tables.dead_letters.table
         self._version = letters.version
         for source, rows in self._batches():
@@ -152,6 +156,10 @@ class Resend:
     def _reconcile(self) -> None:
         """Finish what was cut short."""
         reconcile(self._tables, self._handle)
+
+    def _opened(self) -> list[TableHandle]:
+        """The tables that there are."""
+        return [self._handle]
 
     def _batches(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Letters that may be sent, by source, in portions that fit into a commit."""
@@ -373,7 +381,8 @@ class Resend:
         name = self._tables.pipeline.name
         letters = self._tables.dead_letters.table
         key, reconciled = replay_id(name), replay_id(name, handle.name)
-        before = handle.table.transactions.get(key)
+        # The table may have moved on since, for a new column, past a replay that has sent the same letters.
+        before = self._numbers.get(handle.name)
         number = max(before or 0, letters.transactions.get(reconciled, 0)) + 1
         commit_info = {
             "pipeline": name,
@@ -394,6 +403,7 @@ class Resend:
             if error.untried:
                 handle.drop(files)
             raise
+        self._numbers[handle.name] = number
         self.report.versions.append(version)
         passing("replay_committed")
         reconcile(self._tables, handle)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 from lakefeed.dead_letters.find import DeadLetterFilter, read_dead_letters
-from lakefeed.dead_letters.reconcile import from_commit_info, grouped, members, reconcile, to_commit_info
+from lakefeed.dead_letters.reconcile import (
+    IDENTITY_COLUMNS,
+    Identity,
+    from_commit_info,
+    grouped,
+    members,
+    reconcile,
+    to_commit_info,
+)
+from lakefeed.dead_letters.reconcile import identities as identities_of
 from lakefeed.engine.faultpoints import passing
 from lakefeed.engine.instance import only_instance, running
 from lakefeed.errors import DataLoss, TableError, UsageError
@@ -54,6 +64,8 @@ class RewindReport:
     """Dead letters of the range that is read again; they stay dead letters."""
     dead_letters_returned: int = 0
     """Letters whose rows from a replay go, and which come back."""
+    dead_letters_replayed: int = 0
+    """Letters whose rows from a replay come back, and which go."""
     undone: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     running: bool = False
@@ -125,6 +137,7 @@ class _Rewinding:
         self._rewind = plan_rewind(log, to_version, to_time)
         self._refuse_what_the_source_has_lost()
         self._back = self._dead_letters_to_return()
+        self._replayed = self._own(self._rewind.former_replays) - self._own(self._rewind.replays)
         self.report = self._report()
 
     def run(self, who: str) -> None:
@@ -142,6 +155,7 @@ class _Rewinding:
             "who": who,
             "positions": rewind.positions,
             "dead_letters": self._back,
+            "replayed": to_commit_info(grouped(sorted(self._replayed, key=str))),
         }
         with handle.lock:
             # Counted also where no letter is left to do, so that a replay that runs now is fenced.
@@ -196,18 +210,24 @@ class _Rewinding:
             if name.startswith(head)
         }
 
+    def _own(self, replays: Iterable[Mapping[str, Any]]) -> set[Identity]:
+        """The letters that replays of this pipeline have made rows of."""
+        own = (one for one in replays if one.get("pipeline") == self._pipeline.name)
+        return {letter for one in own for letter in members(from_commit_info(one["dead_letters"]))}
+
     def _dead_letters_to_return(self) -> list[dict[str, Any]]:
-        """Letters that were replayed since, and whose events are not read again: their rows go."""
+        """Letters that were replayed since, and whose events are not read again: their rows go.
+
+        Not those that the older version has rows of as well, from a replay that a rewind has undone.
+        """
         back = []
+        there = self._own(self._rewind.former_replays)
         for commit_info in self._rewind.replays:
-            if commit_info.get("pipeline") != self._pipeline.name:
-                continue
-            lost = [
+            if lost := [
                 one
-                for one in members(from_commit_info(commit_info["dead_letters"]))
-                if not self._read_again(one)
-            ]
-            if lost:
+                for one in sorted(self._own([commit_info]), key=str)
+                if one not in there and not self._read_again(one)
+            ]:
                 letters = to_commit_info(grouped(lost))
                 back.append({"version": commit_info["dead_letters_version"], "dead_letters": letters})
         self._refuse_letters_that_are_gone(back)
@@ -255,6 +275,7 @@ class _Rewinding:
                 )
             report.partitions.append(self._partition(name, now, then))
         report.dead_letters_kept = self._letters_kept()
+        report.dead_letters_replayed = self._letters_replayed()
         report.notes += notes_on_fed_tables(self._tables, self._handle.name, plan.to_version)
         return report
 
@@ -279,6 +300,14 @@ class _Rewinding:
             self._read_again((row["source"], row["topic"], row["partition"], 0, row["offset"]))
             for batch in read_dead_letters(self._tables, own, columns)
             for row in batch.to_pylist()
+        )
+
+    def _letters_replayed(self) -> int:
+        own = DeadLetterFilter(table=self._handle.id.table)
+        return sum(
+            one in self._replayed
+            for batch in (read_dead_letters(self._tables, own, IDENTITY_COLUMNS) if self._replayed else ())
+            for one in identities_of(batch)
         )
 
 

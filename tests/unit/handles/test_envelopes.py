@@ -377,3 +377,21 @@ def test_an_empty_text_in_a_brought_key_that_partitions_the_table_is_a_dead_lett
 
     assert [(row["town"], row["v"]) for row in landed.rows("orders")] == [("Bern", 3)]
     assert [letter["code"] for letter in landed.dead_letters("orders")] == ["null_key"] * 2
+
+
+@pytest.mark.parametrize("rule", ["rescue", "dead_letter"])
+def test_what_debezium_says_of_every_change_is_no_new_column(rule: str, tmp_path: Path) -> None:
+    declared = f"mode: upsert, schema: {{id: long, name: string}}, evolve: {rule}"
+    (tmp_path / "shop.yaml").write_text(FILE.replace("mode: upsert", declared))
+    events = [change("c", 1, {"id": 1, "name": "a"}), change("u", 2, {"id": 2, "name": "b", "more": 1})]
+
+    landed = run_samples(Pipeline.from_file(tmp_path / "shop.yaml"), {"orders": events}, tmp_path / "landed")
+
+    rows = {row["id"]: row for row in landed.rows("orders")}
+    first = rows[1]
+    assert (first["__op"], first["__deleted"], first["__ts_ms"]) == ("c", False, 5)
+    assert first.get("_rescued") is None
+    codes = [letter["code"] for letter in landed.dead_letters("orders")]
+    assert codes == ([] if rule == "rescue" else ["new_column"])
+    if rule == "rescue":
+        assert json.loads(rows[2]["_rescued"]) == {"more": 1}

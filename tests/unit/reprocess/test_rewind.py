@@ -260,3 +260,30 @@ def test_letters_that_were_replayed_since_become_letters_again_unless_their_even
     assert report.dead_letters_returned == 200
     assert set(range(200)) <= set(rewound)
     shop.assert_ledger(1000)
+
+
+def test_rewind_behind_a_rewind_leaves_no_event_as_a_row_and_a_dead_letter(shop: RewoundShop) -> None:
+    shop.write(rows=400, time="timestamp(ms)")
+    shop.fill()
+    shop.write(rows=400)
+    filled = DeltaTable(shop.table).version()
+    replay(shop.pipeline, DeadLetterFilter())
+    sent = DeltaTable(shop.table).version()
+    rewind(shop.pipeline, "events", to_version=filled)
+    (sent_once_more,) = replay(shop.pipeline, DeadLetterFilter())
+
+    # The version has the rows of the first replay: those of the second are the same events.
+    same = rewind(shop.pipeline, "events", to_version=sent)
+    after_same = len(dead_letters(shop.letters))
+    without = rewind(shop.pipeline, "events", to_version=filled)
+    after_without = len(dead_letters(shop.letters))
+    planned = rewind(shop.pipeline, "events", to_version=sent, dry_run=True)
+    back = rewind(shop.pipeline, "events", to_version=sent)
+
+    bad = len(dead_letters(shop.letters))
+    rows = sent_once_more.rows
+    assert 0 < bad < rows
+    moved = [(one.dead_letters_returned, one.dead_letters_replayed) for one in (same, without, planned, back)]
+    assert moved == [(0, 0), (rows, 0), (0, rows), (0, rows)]
+    assert (after_same, after_without) == (bad, rows + bad)
+    shop.assert_ledger(400)

@@ -50,7 +50,7 @@ from lakefeed.engine.run_events import (
     TableReached,
     Watcher,
 )
-from lakefeed.errors import LakefeedError, TableError, UnknownValues
+from lakefeed.errors import Fenced, LakefeedError, TableError, UnknownValues
 from lakefeed.events import OffsetRange, Offsets, Reload, lowest
 from lakefeed.files import WrittenFile
 from lakefeed.handles.handle import COPIES, TableHandle
@@ -67,7 +67,7 @@ from lakefeed.tables.data_files import data_files
 from lakefeed.tables.log.data_file import extent, small_below
 from lakefeed.tables.positions import application_id, mark_id, shaping_id, table_number_id
 from lakefeed.tables.table import LakeTable
-from lakefeed.tables.write.commit import commit
+from lakefeed.tables.write.commit import check_fence, commit
 from lakefeed.tables.write.mode import Change, Reloads
 from lakefeed.text import counted, listed
 
@@ -392,10 +392,32 @@ class Committer:
         taken = [one.partition for one in spans if is_missing(own, one)]
         return RefusedShare.of(sum(read.get(partition, 0) for partition in taken), result)
 
+    def _confirm_gone(self, spans: list[OffsetRange], results: Iterable[TableManifest]) -> None:
+        """Raise Fenced where another instance has read what is gone: it may have taken it away afterwards."""
+        for result in results:
+            handle, progress = self._progress[result.table].handle, self._progress[result.table]
+            if not handle.exists or not any(text.endswith("/file_gone") for text in result.refusals):
+                continue
+            with handle.lock:
+                handle.table.refresh()
+                expected = {
+                    application_id(self._pipeline, self._source, span.partition): progress.logged.get(
+                        span.partition
+                    )
+                    for span in spans
+                    if is_missing(progress.rows_from, span)
+                }
+                try:
+                    check_fence(handle.table, expected)
+                except Fenced as error:
+                    error.untried = True
+                    raise
+
     def _commit_dead_letters(self, spans: list[OffsetRange], results: dict[TableId, TableManifest]) -> None:
         files = [file for result in results.values() for file in result.dead_letter_files]
         if not files:
             return
+        self._confirm_gone(spans, results.values())
         transactions: dict[str, int] = {}
         expected: dict[str, int | None] = {}
         counts = {}

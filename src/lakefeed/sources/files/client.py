@@ -253,7 +253,11 @@ class FilesClient(SourceClient):
 
     def note(self, parts: Mapping[str, PartRead]) -> None:
         """Keep what was counted for the ledger, and learn how large records are."""
-        read = {int(number): part for number, part in parts.items()}
+        # Of a file that has changed, a table that is behind counts its one dead letter; others have its rows.
+        read = {
+            int(number): _UNCOUNTED if int(number) in self._ignored else part
+            for number, part in parts.items()
+        }
         self._noted = self._without_records() | self._noted | read
         self._planned = []
         size = sum(self._waiting.bytes_between(file_start(at), file_start(at + 1)) for at in read)
@@ -303,7 +307,8 @@ class FilesClient(SourceClient):
                 # Without changes it is the first look, by which the tables begin.
                 files = self._finder.look() if changes else self._finder.everything()
             while not self._found(files, changes=changes):
-                pass
+                # Whoever was faster may have taken files away by now, which would look like new ones.
+                files = self._finder.everything()
             self._finder.done()
         self._unexamined = None if changes else files
 

@@ -54,7 +54,9 @@ class Rewind:
     transactions: dict[str, int] = field(default_factory=dict)
     """What the log must hold afterwards."""
     replays: list[dict[str, Any]] = field(default_factory=list)
-    """The commit info of the replays that are undone."""
+    """The commit info of the replays whose rows the newest version has, and the older one may lack."""
+    former_replays: list[dict[str, Any]] = field(default_factory=list)
+    """The commit info of those whose rows the older version has, where rewinds since have undone them."""
     undone: list[str] = field(default_factory=list)
     """What others, or deletions on purpose, have done since, and what a rewind undoes."""
 
@@ -82,12 +84,32 @@ def plan_rewind(log: Log, to_version: int | None, to_time: dt.datetime | None) -
                 "the options of the file back and use `lakefeed rebuild`."
             )
         _note_beginnings(commit_info, begun)
-        if commit_info.get("kind") == "replay":
-            found.replays.append(commit_info)
         if (text := _other(entry, commit_info)) is not None:
             found.undone.append(text)
+    found.replays, found.former_replays = _replays(log, target)
     _set_positions(found, begun)
     return found
+
+
+def _replays(log: Log, target: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The replays that only the newest version goes back to, and those that only the target does.
+
+    A version goes back to the one before it, that of a rewind to the one that it has restored.
+    """
+    newest, older, undone, former = log.newest, target, list[dict[str, Any]](), list[dict[str, Any]]()
+    while newest != older:
+        version, replays = (newest, undone) if newest > older else (older, former)
+        if version not in log.versions:
+            raise TableError(
+                f"version {target} cannot be restored: the log no longer has version {version}, which may "
+                "have made rows of dead letters.\nChoose a newer version."
+            )
+        commit_info = commit_info_of(log.entry(version).info)
+        if commit_info.get("kind") == "replay":
+            replays.append(commit_info)
+        before = commit_info["to"] if commit_info.get("kind") == "rewind" else version - 1
+        newest, older = (before, older) if newest > older else (newest, before)
+    return undone[::-1], former[::-1]
 
 
 def restore(table: LakeTable, rewind: Rewind, transactions: Mapping[str, int], commit_info: Any) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -120,7 +120,7 @@ class _Effort:
             on_retry()
             sleep(backoff(attempt, _FIRST_WAIT))
         # Another instance tells more than a store that is away.
-        _check_fence(self.table, self.change)
+        check_fence(self.table, self.change.expected)
         raise StoreUnavailable(
             f"{self.table.path}: the commit failed {retries + 1} times, last with: "
             f"{_reason(self.table, failure)}"
@@ -188,7 +188,7 @@ class _Effort:
         self.blind |= self.table.next_version != before
         if self.may_have_landed():
             raise self.unknown()
-        _check_fence(self.table, self.change)
+        check_fence(self.table, self.change.expected)
         # Without files, nothing of the change depends on what the table looks like.
         other = self.shape.difference(self.table.shape) if self.change.files else None
         if other:
@@ -230,8 +230,9 @@ def _reason(table: LakeTable, failure: Exception | None) -> str:
     return "it is not in the log" if failure is None else str(failure).removeprefix(f"{table.path}: ")
 
 
-def _check_fence(table: LakeTable, change: Change) -> None:
-    for name, expected in change.expected.items():
+def check_fence(table: LakeTable, positions: Mapping[str, int | None]) -> None:
+    """Raise Fenced unless the table, as it was read last, has these positions."""
+    for name, expected in positions.items():
         found = table.transactions.get(name)
         if found != expected:
             raise Fenced(

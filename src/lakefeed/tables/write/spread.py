@@ -41,6 +41,8 @@ def in_threads(
         except Exception as error:
             return error
 
+    if len(items) < 2:
+        return [*map(tried, items)]
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="files") as pool:
         return list(pool.map(tried, items))
 

@@ -181,6 +181,40 @@ def test_ignored_change_is_a_dead_letter_of_the_table_that_is_behind(tmp_path: P
     assert [(letter["table"], letter["code"]) for letter in landing.letters()] == [("later", "file_changed")]
 
 
+def test_verify_counts_no_refusal_of_a_table_behind_for_what_others_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(tmp_path, "format: json, on_change: ignore")
+    landing.put("a.json", line(1, 2), 1000)
+    with monkeypatch.context() as killed:
+        killed.setattr(FilesClient, "_tell_ledger", lambda self: None)
+        landing.run()
+    landing.put("a.json", line(1, 2, 3), 2000)
+    landing.put("b.json", line(4), 2000)
+    with_second_table(landing)
+
+    landing.run()
+
+    proof = verify(Pipeline.from_file(landing.file))
+    assert [str(finding) for table in proof.tables for finding in table.findings] == []
+
+
+def test_verify_knows_a_file_that_was_forgotten_before_the_ledger_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landing = Landing(tmp_path)
+    landing.put("a.json", line(1, 2), 1000)
+    with monkeypatch.context() as killed:
+        killed.setattr(FilesClient, "_tell_ledger", lambda self: None)
+        landing.run()
+    pipeline = Pipeline.from_file(landing.file)
+
+    retry_or_forget(pipeline, None, ["a.json"], forget=True, who="me")
+
+    proof = verify(pipeline)
+    assert [str(finding) for table in proof.tables for finding in table.findings] == []
+
+
 @pytest.mark.parametrize("change", ["ignore", "fail"])
 def test_file_that_was_read_twice_and_deleted_is_new_when_its_name_comes_again(
     tmp_path: Path, change: str
