@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakefeed import Pipeline
+from lakefeed.errors import TableError
 from lakefeed.reports.verify import verify
 from lakefeed.tables.operations import changes
 from lakefeed.tables.operations.operation import operation_info
@@ -117,3 +118,25 @@ def test_own_table_is_one_that_spark_writes_too(tmp_path: Path, delta_spark: Del
     assert shop.letters() == []
     delta_spark.sql(f"OPTIMIZE delta.`{path}`", f"INSERT INTO delta.`{path}` (`Order ID`) VALUES (9)")
     assert len(same(delta_spark, path)) == 5
+
+
+def test_names_are_kept_in_a_table_that_gets_column_mapping_as_the_message_says(
+    tmp_path: Path, delta_spark: DeltaSpark
+) -> None:
+    shop = Landing(tmp_path, table="evolve: add, partition_by: [kind]")
+    shop.put("1.json", '{"id": 1, "kind": "a", "who": {"n": 1}}\n')
+    shop.run()
+    shop.set("format: json", "names: keep, evolve: add, partition_by: [kind]")
+    with pytest.raises(TableError) as refused:
+        shop.run()
+    _, _, statement = str(refused.value).rpartition("turn it on with Spark: ")
+
+    delta_spark.sql(statement)
+    shop.put("2.json", '{"id": 2, "kind": "b c", "the name": "x", "who": {"n": 2, "last name": "y"}}\n')
+    shop.run()
+
+    rows = sorted(delta_spark.read(tmp_path / "rows").to_pylist(), key=lambda row: row["id"])
+    assert [(row["id"], row["kind"], row["the name"]) for row in rows] == [(1, "a", None), (2, "b c", "x")]
+    assert [row["who"] for row in rows] == [{"n": 1, "last name": None}, {"n": 2, "last name": "y"}]
+    assert sorted(read_rows(str(tmp_path / "rows"))[1], key=lambda row: row["id"]) == rows
+    assert shop.is_sound and shop.letters() == []

@@ -6,7 +6,7 @@ written with is all that a reader or writer needs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +71,16 @@ def mapped_as(columns: pa.Schema, table: pa.Schema) -> pa.Schema:
     return pa.schema([_mapped_as(one, known.get(one.name)) for one in columns])
 
 
+def mapped_as_in(columns: Iterable[pa.Field], version: Iterable[pa.Field]) -> list[pa.Field]:
+    """The columns with the names and ids that they have in another version of their table, at every level.
+
+    A rename keeps the physical name of a column, a rebuild keeps only the name.
+    """
+    there = list(version)
+    by_name, stored = {one.name: one for one in there}, {physical_name(one): one for one in there}
+    return [_mapped_as_in(one, stored.get(physical_name(one), by_name.get(one.name))) for one in columns]
+
+
 def relabelled(rows: pa.Table, columns: pa.Schema) -> pa.Table:
     """The rows under other names of columns and fields, which are in the same order. Copies nothing."""
     if rows.schema.equals(columns, check_metadata=True):
@@ -109,6 +119,26 @@ def _mapped_as(column: pa.Field, own: pa.Field | None) -> pa.Field:
     told = {key: value for key, value in (own.metadata or {}).items() if key in (_ID, _PHYSICAL_NAME)}
     kind = own.type if own.type == column.type else column.type
     return column.with_type(kind).with_metadata({**(column.metadata or {}), **told} or None)
+
+
+def _mapped_as_in(column: pa.Field, own: pa.Field | None) -> pa.Field:
+    # A column that is not there has no file, whatever column has its id by then.
+    told = {_PHYSICAL_NAME: physical_name(column if own is None else own).encode()}
+    if own is not None and _ID in (own.metadata or {}):
+        told[_ID] = own.metadata[_ID]
+    kept = {key: value for key, value in (column.metadata or {}).items() if key not in (_ID, _PHYSICAL_NAME)}
+    kind = column.type if own is None else _type_as_in(column.type, own.type)
+    return column.with_type(kind).with_metadata({**kept, **told})
+
+
+def _type_as_in(kind: pa.DataType, own: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind) and pa.types.is_struct(own):
+        return pa.struct(mapped_as_in(kind, own))
+    if pa.types.is_list(kind) and pa.types.is_list(own):
+        return pa.list_(kind.value_field.with_type(_type_as_in(kind.value_type, own.value_type)))
+    if pa.types.is_map(kind) and pa.types.is_map(own):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_type_as_in(kind.item_type, own.item_type)))
+    return kind
 
 
 def _physical(column: pa.Field) -> pa.Field:

@@ -152,7 +152,8 @@ def remove_outdated(
                 "table": table,
                 "kind": "outdated",
             }
-            wanted = DeadLetterFilter(table=table, source=source, since=removed.since)
+            own = DeadLetterFilter(table=table, source=source, since=removed.since)
+            wanted = own if removed.count else None
             count = remove(tables, wanted, commit_info, decision.numbers, removed.chosen, _COLUMNS)
             if count is not None:
                 return found

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from lakefeed import Pipeline, TableError
+from lakefeed import Pipeline, TableError, UsageError
 from lakefeed.columns.mapping import HIGHEST_ID, MODE, PHYSICAL_NAME, physical_schema
 from lakefeed.engine.inline import run_inline
 from lakefeed.files.join import join_files
@@ -27,7 +27,7 @@ from lakefeed.stores import open_store
 from lakefeed.tables.column_mapping import fields_of
 from lakefeed.tables.data_files import data_files, read_file
 from lakefeed.tables.log.data_file import DataFile
-from lakefeed.tables.operations import repartition, restore
+from lakefeed.tables.operations import changes, checkpoint, repartition, restore
 from lakefeed.tables.operations.operation import operation_info
 from lakefeed.tables.rewrite import compact
 from lakefeed.testing.landed import read_rows
@@ -350,3 +350,62 @@ def test_other_readers_are_as_the_page_says(tmp_path: Path) -> None:
         polars.read_delta(str(tmp_path / "rows"))
     (row,) = duckdb_rows(tmp_path / "rows")
     assert "('a,b;c', None)" in row and "('US Gross', 1)" in row
+
+
+FOLLOWED = """\
+name: shop
+sources:
+  drops: {type: files, path: in, settle: 1ms, format: json}
+  followed: {type: delta, path: rows, change_feed: true}
+tables:
+  rows: {path: rows, from: drops, names: keep, partition_by: ['`a b`'], evolve: add, where: 'id > LEAST',
+         properties: {delta.enableChangeDataFeed: 'true'}}
+  silver: {path: silver, from: followed, names: keep, mode: upsert, keys: ['a b', id], evolve: add}
+"""
+
+
+def test_changes_from_before_a_rebuild_have_their_values_and_are_followed(tmp_path: Path) -> None:
+    shop = Landing(tmp_path)
+    events = [{"id": at, "a b": "xyz"[at], "who {}": {"first name": f"n{at}"}} for at in range(3)]
+    shop.file.write_text(FOLLOWED.replace("LEAST", "-1"))
+    shop.put("1.json", lines(*events))
+    shop.run()
+    shop.run()
+
+    other = FOLLOWED.replace("LEAST", "0").replace("names: keep, part", "drop: [none], names: keep, part", 1)
+    shop.file.write_text(other)
+    rebuild(Pipeline.from_file(shop.file), "rows", run_inline)
+    checkpoint.checkpoint_now(open_any(tmp_path / "rows"))
+    # Others than the first columns get ids that these have had.
+    shop.put("2.json", lines({"new new": 1, **events[1], "id": 7}))
+    shop.run()
+
+    (gone, *stayed) = events
+    table = open_any(tmp_path / "rows")
+    for first in range(1, table.version + 1):
+        told = pa.Table.from_batches(changes.changes(table, first).batches).to_pylist()
+        names = ["id", "a b", "who {}"]
+        found = [
+            (one["_commit_version"], one["_change_type"], {key: one[key] for key in names}) for one in told
+        ]
+        wanted = [
+            *((1, "insert", one) for one in events),
+            *((2, "delete", one) for one in events),
+            *((2, "insert", one) for one in stayed),
+            (4, "insert", {**events[1], "id": 7}),
+        ]
+        assert sorted(found, key=repr) == sorted((one for one in wanted if one[0] >= first), key=repr)
+    assert sorted((row["id"], row["a b"]) for row in read_rows(str(tmp_path / "silver"))[1]) == [
+        (1, "y"),
+        (2, "z"),
+        (7, "y"),
+    ]
+    assert shop.letters() == [] and gone["id"] == 0
+    files = {one["path"]: one["partitionValues"] for one in actions(shop, "add")}
+    assert all(files[one["path"]] == one["partitionValues"] for one in actions(shop, "remove"))
+    for version in (0, 1):
+        (tmp_path / "rows" / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(UsageError, match=r"takes rows away, and version 1, .*\nStart with a later version"):
+        changes.changes(open_any(tmp_path / "rows"), 2)
+    told = pa.Table.from_batches(changes.changes(open_any(tmp_path / "rows"), 3).batches).to_pylist()
+    assert [one["id"] for one in told] == [7]

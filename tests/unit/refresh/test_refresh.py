@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,6 +64,20 @@ class Shop:
         log = Log.open(open_store(str(self.folder / table), {}))
         assert log is not None
         return log
+
+
+class Until:
+    """Keeps the events of a run, and stops it when a condition over them holds, or after a minute."""
+
+    def __init__(self, is_over: Callable[[list[object]], bool], stop: threading.Event | None = None) -> None:
+        self.events: list[object] = []
+        self.stop = stop or stopped_after(60)
+        self._is_over = is_over
+
+    def __call__(self, event: object) -> None:
+        self.events.append(event)
+        if self._is_over(self.events):
+            self.stop.set()
 
 
 @pytest.fixture
@@ -229,7 +245,8 @@ def test_run_that_has_taken_over_outlives_the_last_refresh_of_the_other_one(
 ) -> None:
     shop.write(cities={"query": COUNTS, "refresh": "100ms"})
     shop.order("Rome")
-    refresh = refresh_of(shop.pipeline, "cities")
+    until = Until(lambda events: isinstance(events[-1], Refreshed))
+    refresh = refresh_of(shop.pipeline, "cities", until)
     query = refresh.query
     assert isinstance(query, DuckQuery)
 
@@ -239,7 +256,7 @@ def test_run_that_has_taken_over_outlives_the_last_refresh_of_the_other_one(
         shop.order("Oslo")
 
     query.before_commit = overtaken
-    one = Refresher(refresh, lambda event: None, stopped_after(1.0), lambda: has_taken_over)
+    one = Refresher(refresh, until, until.stop, lambda: has_taken_over)
     assert one.prepare()
     if has_taken_over:
         one.run()
@@ -320,13 +337,13 @@ def test_a_failing_query_keeps_the_rows_is_told_and_tried_again(shop: Shop) -> N
     shop.order("Rome")
     assert shop.refresh()
     shop.write(cities={"query": "SELECT city, city::INT::BIGINT AS orders FROM orders", "refresh": "100ms"})
-    events: list[object] = []
-    refresher = _refresher(shop.pipeline, "cities", events, 1.0)
+    until = Until(lambda events: sum(isinstance(event, RefreshFailed) for event in events) == 2)
+    refresher = _refresher(shop.pipeline, "cities", until)
 
     refresher.run()
 
-    failures = [event for event in events if isinstance(event, RefreshFailed)]
-    assert len(failures) > 1 and "Could not convert" in failures[0].text
+    failures = [event for event in until.events if isinstance(event, RefreshFailed)]
+    assert len(failures) == 2 and "Could not convert" in failures[0].text
     assert isinstance(refresher.error, LakefeedError)
     assert shop.rows() == [("Rome", 1)]
 
@@ -336,22 +353,32 @@ def test_a_failure_is_over_with_the_rows_that_made_it(shop: Shop) -> None:
     shop.write(cities={"query": "SELECT city::INT AS city FROM orders", "refresh": "100ms"})
     assert shop.refresh()
     shop.order("Rome")
-    events: list[object] = []
-    _refresher(shop.pipeline, "cities", events, 0.5).run()
-    assert isinstance(events[-1], RefreshFailed)
+    _refresher(shop.pipeline, "cities", Until(lambda events: isinstance(events[-1], RefreshFailed))).run()
 
     DeltaTable(shop.folder / "orders").delete("city = 'Rome'")
-    _refresher(shop.pipeline, "cities", events, 0.5).run()
+    until = Until(lambda events: len(events) == 4)
+    _refresher(shop.pipeline, "cities", until).run()
 
-    assert [type(event) for event in events[-4:]] == [InputsSeen, Committed, Refreshed, InputsSeen]
+    assert [type(event) for event in until.events] == [InputsSeen, Committed, Refreshed, InputsSeen]
     assert shop.rows() == [(12,)]
 
 
 def test_a_refresher_waits_between_two_refreshes(shop: Shop) -> None:
+    class Looks(threading.Event):
+        """Waits for nothing, and is set by the last of some looks."""
+
+        left = 20
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.left -= 1
+            if not self.left:
+                self.set()
+            return self.is_set()
+
     shop.order("Rome")
     shop.write(cities={"query": COUNTS, "refresh": "10m"})
-    events: list[object] = []
-    refresher = _refresher(shop.pipeline, "cities", events, 1.0)
+    until = Until(lambda events: False, Looks())
+    refresher = _refresher(shop.pipeline, "cities", until)
     query = refresher.refresh.query
     assert isinstance(query, DuckQuery)
     query.before_commit = lambda: shop.order("Oslo")
@@ -359,7 +386,7 @@ def test_a_refresher_waits_between_two_refreshes(shop: Shop) -> None:
     refresher.run()
 
     assert query.ran == [{"orders": 0}]
-    assert InputsSeen("cities", {"orders": 0}, {"orders": 1}) in events
+    assert InputsSeen("cities", {"orders": 0}, {"orders": 1}) in until.events
 
 
 def test_a_rewind_of_the_table_is_computed_again_by_the_next_run(shop: Shop) -> None:
@@ -398,9 +425,8 @@ def test_one_failing_query_does_not_keep_others_from_being_run(shop: Shop) -> No
     assert shop.rows() == [("Rome", 1)]
 
 
-def _refresher(pipeline: Pipeline, table: str, events: list[object], seconds: float) -> Refresher:
-    refresh = refresh_of(pipeline, table, events.append)
-    one = Refresher(refresh, events.append, stopped_after(seconds), lambda: False)
+def _refresher(pipeline: Pipeline, table: str, until: Until) -> Refresher:
+    one = Refresher(refresh_of(pipeline, table, until), until, until.stop, lambda: False)
     assert one.prepare()
     return one
 

@@ -147,8 +147,8 @@ def _integers_as_epochs(column: pa.Array, declared: pa.DataType) -> tuple[pa.Arr
 
 
 def _floats_as_integers(column: pa.Array, declared: pa.DataType) -> tuple[pa.Array, Doubt]:
-    """Whole numbers up to those that a float of these bits may have been rounded to."""
-    last = 2.0**24 if column.type == pa.float32() else float(EXACT_DOUBLE)
+    """Whole numbers up to those that others may have been rounded to as a float of these bits."""
+    last = 2.0**24 - 1 if column.type == pa.float32() else float(EXACT_DOUBLE)
     whole = pc.and_(pc.equal(pc.trunc(column), column), pc.less_equal(pc.abs(column), last))
     numbers, doubt = kept(column, whole)
     integers, outside = _integers_or_epochs(numbers.cast(pa.int64()), declared)

@@ -17,8 +17,8 @@ RANGES = {
 }
 """What an integer column takes: of the unsigned 64 bits only those that the table's signed type holds."""
 
-EXACT_DOUBLE = 2**53
-"""Up to here every whole number is a double; beyond, one may have been rounded to the next that is."""
+EXACT_DOUBLE = 2**53 - 1
+"""Up to here a double is one whole number; beyond, others may have been rounded to it."""
 
 MICROSECONDS = {"s": 10**6, "ms": 10**3, "us": 1}
 """How many of them are in one unit of a timestamp; nanoseconds are divided instead."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
+from deltalake.exceptions import DeltaError
 
-from lakefeed.errors import UsageError
+from lakefeed.columns.mapping import mapped_as_in
+from lakefeed.errors import TableError, UsageError
 from lakefeed.stores import store_errors
-from lakefeed.tables.file_rows import FileRows, read_file
-from lakefeed.tables.log.change_feed import TOLD, TYPE, changed_files, committed, is_on, marked
+from lakefeed.tables.file_rows import FileRows, arrow_schema, read_file
+from lakefeed.tables.log.change_feed import DELETE, TOLD, TYPE, changed_files, committed, is_on, marked
 from lakefeed.tables.log.entry import Entry
 from lakefeed.tables.protocol import refuse_unkept
 from lakefeed.tables.table import LakeTable
@@ -28,6 +31,15 @@ class Changes:
     left_out: dict[int, str] = field(default_factory=dict)
     """Versions that took rows away, with the operation: appends do not show which rows."""
     batches: Iterator[pa.RecordBatch] = field(default_factory=lambda: iter(()))
+
+
+class _Columns(NamedTuple):
+    """The columns of a table as the files of one version have them."""
+
+    entry: Entry
+    before: pa.Schema
+    """As those have them that leave."""
+    after: pa.Schema
 
 
 def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
@@ -48,7 +60,9 @@ def changes(table: LakeTable, first: int, last: int | None = None) -> Changes:
         for entry in wanted:
             if any(file.data_change for file in entry.removes):
                 found.left_out[entry.version] = str(entry.info.get("operation", "unknown"))
-    found.batches = _rows(table, [entry for entry in wanted if entry.version not in found.left_out])
+    found.batches = _rows(
+        table, [one for one in _with_columns(table, wanted) if one.entry.version not in found.left_out]
+    )
     return found
 
 
@@ -97,11 +111,37 @@ def _refuse_gaps(table: LakeTable, wanted: list[Entry]) -> None:
             )
 
 
-def _rows(table: LakeTable, wanted: list[Entry]) -> Iterator[pa.RecordBatch]:
+def _with_columns(table: LakeTable, wanted: list[Entry]) -> Iterator[_Columns]:
+    """Each version with the names that its files have for the columns of the table."""
+    if not table.shape.is_mapped:
+        yield from (_Columns(entry, table.schema, table.schema) for entry in wanted)
+        return
     for entry in wanted:
+        if entry is wanted[0]:
+            # What leaves with other columns is of the version before.
+            reshapes = entry.metadata is not None and entry.removes
+            before, after = (_columns_at(table, entry.version - at) for at in (bool(reshapes), 0))
+        elif entry.metadata is not None:
+            after = arrow_schema(entry.metadata["schemaString"])
+        yield _Columns(entry, *(pa.schema(mapped_as_in(table.schema, one)) for one in (before, after)))
+        before = after
+
+
+def _columns_at(table: LakeTable, version: int) -> pa.Schema:
+    try:
+        return arrow_schema(table.at(version).schema().to_json())
+    except (TableError, DeltaError) as error:
+        raise UsageError(
+            f"{table.path}: version {version + 1} takes rows away, and version {version}, which says what "
+            "their files call the columns, is no longer in the log.\nStart with a later version."
+        ) from error
+
+
+def _rows(table: LakeTable, wanted: Iterable[_Columns]) -> Iterator[pa.RecordBatch]:
+    for entry, before, after in wanted:
         for one in changed_files(entry):
             told = [pa.field(TYPE, pa.string())] if one.kind == TOLD else []
-            schema = pa.schema([*table.schema, *told])
+            schema = pa.schema([*(before if one.kind == DELETE else after), *told])
             rows = FileRows(one.file.path, one.file.size, one.file.partition, one.file.vector, one.only)
             with store_errors(table.path):
                 try:

@@ -14,6 +14,7 @@ from lakefeed.errors import LakefeedError, TableError
 from lakefeed.stores import store_errors
 from lakefeed.tables.data_files import refuse_respelled
 from lakefeed.tables.log.write import add_action, commit_info, feed_action, marked_actions, remove_action
+from lakefeed.tables.shape import Shape
 from lakefeed.tables.table import LakeTable, commit_metadata, commit_properties
 from lakefeed.tables.write.mode import NewEntry
 
@@ -40,30 +41,35 @@ def _write(table: LakeTable, entry: NewEntry, token: str) -> FileExistsError | N
     """Write the entry behind the newest that has been read; only one writer can have it."""
     now, changes = int(time.time() * 1000), entry.data_change
     metadata = commit_metadata({**entry.commit_info, "commit": token})
-    actions = [
-        commit_info(table.partition_columns, metadata, now, blind=entry.blind),
-        *_reshaping(table, entry),
+    known = [
         *(remove_action(file, now, data_change=changes) for file in entry.removed),
         *(action for file, vector in entry.marked for action in marked_actions(file, vector, now)),
+    ]
+    new = [
         *(
             add_action(file.path, file.size, file.partition_values, file.stats, now, data_change=changes)
             for file in entry.added
         ),
         *(feed_action(file.path, file.size, file.partition_values) for file in entry.feed),
-        *({"txn": {"appId": name, "version": to}} for name, to in entry.transactions.items()),
     ]
-    shapes = [table.shape, *([entry.becomes] if entry.becomes else [])]
-    if any(shape.is_mapped for shape in shapes):
-        names = {name: stored for shape in shapes for name, stored in shape.physical_names.items()}
-        actions = [_under_physical_names(action, names) for action in actions]
-    return table.put(actions)
+    return table.put(
+        [
+            commit_info(table.partition_columns, metadata, now, blind=entry.blind),
+            *_reshaping(table, entry),
+            # A rebuild gives columns other physical names than the files have that leave.
+            *(_under_physical_names(action, table.shape) for action in known),
+            *(_under_physical_names(action, entry.becomes or table.shape) for action in new),
+            *({"txn": {"appId": name, "version": to}} for name, to in entry.transactions.items()),
+        ]
+    )
 
 
-def _under_physical_names(action: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _under_physical_names(action: dict[str, Any], shape: Shape) -> dict[str, Any]:
     """An action about a file with its partition values as the log of a table with column mapping has them."""
-    ((kind, body),) = action.items()
-    if "partitionValues" not in body:
+    if not shape.is_mapped:
         return action
+    ((kind, body),) = action.items()
+    names: Mapping[str, str] = shape.physical_names
     return {
         kind: {
             **body,

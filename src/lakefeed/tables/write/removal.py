@@ -32,22 +32,29 @@ _PIECE_ROWS = 250_000
 class RemovalMode:
     """Takes rows out that `find` names in the version examined. One object for one commit."""
 
-    def __init__(self, target: FileTarget, column: str, find: Callable[[LakeTable], Sequence[Edit]]) -> None:
+    def __init__(
+        self,
+        targets: Callable[[Shape], FileTarget],
+        column: str,
+        find: Callable[[LakeTable], Sequence[Edit]],
+    ) -> None:
         """`column` is one of the table's that values can be compared of."""
-        self._target, self._column, self._find = target, column, find
+        self._targets, self._column, self._find = targets, column, find
         self.count = 0
         """How many rows the commit has taken out."""
 
     def check(self, shape: Shape, path: str) -> None:
         """Raise TableError for a table whose rows must stay."""
-        refuse_append_only(shape, path, "rows are to leave", "another table")
+        refuse_append_only(shape, path, "dead letters are to leave", "another path for `dead_letters`")
 
     def entry(self, table: LakeTable, change: Change) -> NewEntry:
         """The change, without these rows; their number is `dead_letters` in the commit info."""
-        self.check(table.shape, table.path)
         edits = self._find(table)
+        if edits:
+            self.check(table.shape, table.path)
         self.count = sum(len(edit.gone) for edit in edits)
-        return entry_without(table, change, edits, self._target, self._column, {"dead_letters": self.count})
+        info = {"dead_letters": self.count}
+        return entry_without(table, change, edits, self._targets(table.shape), self._column, info)
 
     def landed(self, entry: NewEntry) -> None:
         """Nothing needs to be known of it."""

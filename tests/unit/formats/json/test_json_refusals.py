@@ -86,6 +86,12 @@ def test_two_payloads_that_are_one_object_together_are_both_refused() -> None:
         ("long", "1e-1", "wrong_type", "v: expected long, got 1e-1"),
         ("long", "1e19", "out_of_range", "v: expected long, got 1e19, which may have been rounded"),
         ("long", "1e16", "out_of_range", "v: expected long, got 1e16, which may have been rounded"),
+        (
+            "long",
+            "9007199254740992e0",
+            "out_of_range",
+            "v: expected long, got 9007199254740992e0, which may have been rounded",
+        ),
         ("long", "1e400", "out_of_range", "v: expected long, got 1e400"),
         ("byte", "300.0", "out_of_range", "v: expected byte (-128 to 127), got 300.0"),
         ("long", "true", "wrong_type", "v: expected long, got true"),
