@@ -138,7 +138,7 @@ def test_dead_letters_that_somebody_deleted_are_named(shop: VerifiedShop) -> Non
     shutil.rmtree(shop.letters)
 
     assert shop.findings() == [
-        "letters: version 4: clicks/0: the dead letters of offsets 80 to 99 are missing"
+        "dead_letters: version 4: clicks/0: the dead letters of offsets 80 to 99 are missing"
     ]
 
 
@@ -147,12 +147,12 @@ def test_dead_letters_that_are_there_twice_are_named(shop: VerifiedShop) -> None
     letters = DeltaTable(shop.letters).to_pyarrow_table()
     write_deltalake(shop.letters, letters.slice(0, 2), mode="append")
 
-    repeated = [text for text in shop.findings() if text.startswith("letters:")]
+    repeated = [text for text in shop.findings() if text.startswith("dead_letters:")]
 
     first = min(letters.slice(0, 2).column("offset").to_pylist())
     version = DeltaTable(shop.letters).version()
     assert repeated == [
-        f"letters: version {version}: 2 dead letters of table events there twice, "
+        f"dead_letters: version {version}: 2 dead letters of table events there twice, "
         f"the first is clicks/0 at {first}"
     ]
 
@@ -168,7 +168,7 @@ def test_dead_letters_that_are_fewer_than_the_table_counts_are_named(shop: Verif
     assert "[0,40,40,4]" in told
     assert found == [
         "count: version 2: 40 events read and 5 dead letters do not add up to 36 rows",
-        "letters: version 4: clicks/0: 11 dead letters by the table's commits, 10 in the dead letters",
+        "dead_letters: version 4: clicks/0: 11 dead letters by the table's commits, 10 in the dead letters",
     ]
 
 
