@@ -115,7 +115,9 @@ class Drivers:
     def _end_what_is_left(self) -> None:
         queries = self._spark._jsparkSession.sharedState().activeStreamingQueries()
         for query in list(queries.values()):
-            query.stop()
+            # One that ends meanwhile is none by now.
+            if query is not None:
+                query.stop()
 
 
 def _main(file: str, *arguments: str) -> None:

@@ -280,7 +280,7 @@ def test_versions_that_a_table_has_gone_back_from_keep_their_tombstones(
         if by == "restore":
             restore.run(lake, restore.plan(lake, version), {"kind": "restore"})
         else:
-            rewind.restore(lake, plan_rewind(log, version, None), {}, {"kind": "rewind"})
+            rewind.restore(lake, plan_rewind(log, version, None), {}, {"kind": "rewind", "to": version})
         table.restart()
 
     clock.now = dt.datetime.now(dt.UTC) - 20 * DAY
