@@ -220,8 +220,9 @@ def _follow(tables: Tables, handle: TableHandle, dead_letters: LakeTable, ordere
         # Rows of the version that came back. The number is set with the dead letters that come back, if any.
         back = set(members(from_commit_info(order.get("replayed", ()))))
         present = _identified(tables, handle.id.table, None) if back else ()
-        if any(not back.isdisjoint(identities(batch)) for batch in present):
-            _remove_replayed(tables, handle, back, commit_info, {})
+        is_there = any(not back.isdisjoint(identities(batch)) for batch in present)
+        if is_there and not _remove_replayed(tables, handle, back, commit_info, {}):
+            return False
         return _return(tables, dead_letters, order, commit_info, {key: ordered})
     if former := former_offsets(order):
         commit_info["kind"] = "reloaded"
@@ -291,7 +292,9 @@ def _replace_all(
         past = tables.newest_past_letter(source, table)
         own = DeadLetterFilter(table=table, source=source, since=past and past + MICROSECOND)
         if any(batch.num_rows for batch in read_dead_letters(tables, own, ["offset"])):
-            remove(tables, own, {**about, "kind": "discard", "reason": "the table was rebuilt"}, {})
+            discard = {**about, "kind": "discard", "reason": "the table was rebuilt"}
+            if remove(tables, own, discard, {}) is None:
+                return False
     staged = staged_dead_letters(tables, order["dead_letters"], handle)
     if staged.dead_letters.look() is not None:
         tail, head = f"/{table}", f"/#table/{table}#"
